@@ -1,1 +1,31 @@
-from ._version import __version__ as __version__
+"""Checkpoints that are never half there, exact resume, and pushes to the hub that finish."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .errors import CheckpointError
+    from .rng import RngState
+    from .stateful import Stateful
+    from .store import CheckpointStore, Saved
+
+_HOMES = {
+    "CheckpointError": "errors",
+    "CheckpointStore": "store",
+    "RngState": "rng",
+    "Saved": "store",
+    "Stateful": "stateful",
+}
+
+__all__ = ["CheckpointError", "CheckpointStore", "RngState", "Saved", "Stateful", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    # Lazy: torch takes seconds to import, and the command line's --help needs none of it.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

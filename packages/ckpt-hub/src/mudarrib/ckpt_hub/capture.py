@@ -1,0 +1,112 @@
+"""From live parts to what has to be written: done on the loop's thread, quickly."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from .durable import FileRecord, write_bytes
+from .encode import Json, encode
+from .errors import CheckpointError
+from .ranks import rank, world_size
+from .stateful import Stateful, is_per_rank
+from .tensors import write_tensors
+
+STATE = "state.json"
+VERSION = 1
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+Copy = Callable[[object], object]
+Writer = Callable[[Path], object]
+
+
+@dataclass
+class Captured:
+    """The content of a checkpoint, taken out of the parts.
+
+    Attributes:
+        trees: Part to its structure, for `state.json`.
+        tensors: Part to its tensors by name; live, or copies in the snapshot's buffer.
+        own: Part to the structure that this rank alone keeps.
+        writers: What else is written: name to a callable that gets the folder.
+    """
+
+    trees: dict[str, Json] = field(default_factory=dict)
+    tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
+    own: dict[str, Json] = field(default_factory=dict)
+    writers: dict[str, Writer] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All parts, in the order in which they were given."""
+        return (*self.trees, *self.own)
+
+    def write_own(self, folder: Path) -> None:
+        """Write this rank's own states."""
+        for name, tree in self.own.items():
+            write_bytes(folder / own_file(name, rank(), world_size()), _dump({"version": VERSION, "state": tree}))
+
+    def write_shared(self, folder: Path) -> dict[str, FileRecord]:
+        """Write what all ranks share, and tell each file's size and SHA-256."""
+        records = {STATE: write_bytes(folder / STATE, _dump({"version": VERSION, "parts": self.trees}))}
+        for name, tensors in self.tensors.items():
+            file = tensor_file(name)
+            if (folder / file).exists():
+                raise CheckpointError(
+                    "extra_files", f"{file} is also the file of the part {name!r}", "Give one of them another name."
+                )
+            records[file] = write_tensors(folder / file, tensors)
+        return records
+
+
+def capture(parts: Mapping[str, Stateful]) -> Captured:
+    """Take the state out of every part.
+
+    Every rank asks every part (a sharded part's `state_dict` needs all ranks); only rank 0 keeps what is shared.
+
+    Raises:
+        CheckpointError: A name can't be a file's, a part has no state_dict, or a state is not plain data.
+    """
+    captured = Captured()
+    for name, part in parts.items():
+        _check(name, part)
+        state = part.state_dict()
+        try:
+            if is_per_rank(part):
+                captured.own[name] = encode(state, inline=True).tree
+            elif rank() == 0:
+                captured.trees[name], tensors = encode(state)
+                if tensors or isinstance(part, nn.Module):
+                    captured.tensors[name] = tensors
+        except CheckpointError as error:
+            raise CheckpointError(f"part {name!r}, {error.argument}", error.value, error.fix) from error
+    return captured
+
+
+def _check(name: str, part: object) -> None:
+    if not _NAME.fullmatch(name):
+        raise CheckpointError("parts", f"a part named {name!r}", "Use letters, digits, '-' and '_': it names a file.")
+    if not isinstance(part, Stateful):
+        raise CheckpointError(
+            "parts", f"{name!r} is a {type(part).__name__}", "Give an object with state_dict() and load_state_dict()."
+        )
+
+
+def tensor_file(part: str) -> str:
+    """The file that holds the tensors of a part."""
+    return f"{part}.safetensors"
+
+
+def own_file(part: str, of_rank: int, ranks: int) -> str:
+    """The file that holds a rank's own state of a part."""
+    return f"{part}.json" if ranks == 1 else f"{part}-{of_rank}.json"
+
+
+def _dump(tree: Json) -> bytes:
+    return json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()

@@ -1,0 +1,116 @@
+"""Files that are on the disk, and known by their SHA-256, when the writing call returns."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+_CHUNK_BYTES = 8 << 20
+_SMALL_BYTES = 1 << 20
+
+
+class FileRecord(NamedTuple):
+    """What the manifest keeps of a file.
+
+    Attributes:
+        size: Bytes.
+        sha256: Hexadecimal digest of the content.
+    """
+
+    size: int
+    sha256: str
+
+
+class DurableFile:
+    """A new file that is hashed while it is written, and synced to the disk at the end of the `with` block.
+
+    The hash runs in a thread of its own, beside the writing: both release the interpreter.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._digest = hashlib.sha256()
+        self._size = 0
+        self._pending = bytearray()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="ckpt-sha256")
+        self.record = FileRecord(0, "")
+
+    def __enter__(self) -> DurableFile:
+        self._file = self._path.open("xb", buffering=0)
+        return self
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append `data`. It must not change before the block ends."""
+        if len(data) < _SMALL_BYTES:
+            self._pending += data
+            if len(self._pending) >= _SMALL_BYTES:
+                self._flush()
+            return
+        self._flush()
+        for start in range(0, len(data), _CHUNK_BYTES):
+            self._emit(memoryview(data)[start : start + _CHUNK_BYTES])
+
+    def _flush(self) -> None:
+        if self._pending:
+            pending, self._pending = self._pending, bytearray()
+            self._emit(memoryview(pending))
+
+    def _emit(self, chunk: memoryview) -> None:
+        self._pool.submit(self._digest.update, chunk)
+        self._size += len(chunk)
+        while chunk:
+            chunk = chunk[self._file.write(chunk) :]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._flush()
+                os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+            self._pool.shutdown()
+        self.record = FileRecord(self._size, self._digest.hexdigest())
+
+
+def write_bytes(path: Path, data: bytes) -> FileRecord:
+    """Write a small file durably."""
+    with DurableFile(path) as file:
+        file.write(data)
+    return file.record
+
+
+def hash_file(path: Path) -> FileRecord:
+    """Size and SHA-256 of a file as it lies there."""
+    with path.open("rb", buffering=0) as file:
+        return FileRecord(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def sync_file(path: Path) -> None:
+    """See a file that somebody else wrote onto the disk."""
+    with _descriptor(path) as descriptor:
+        os.fsync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """See the names in a folder onto the disk: without this a rename can be lost with the power."""
+    if os.name == "nt":  # Windows opens no folders, and writes its renames through
+        return
+    with _descriptor(folder) as descriptor:
+        os.fsync(descriptor)
+
+
+@contextmanager
+def _descriptor(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
