@@ -9,6 +9,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .errors import CheckpointError
+    from .model_files import ModelFiles
     from .rng import RngState
     from .stateful import Stateful
     from .store import CheckpointStore, Saved
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "CheckpointError": "errors",
     "CheckpointStore": "store",
+    "ModelFiles": "model_files",
     "RngState": "rng",
     "Saved": "store",
     "Stateful": "stateful",
 }
 
-__all__ = ["CheckpointError", "CheckpointStore", "RngState", "Saved", "Stateful", "__version__"]
+__all__ = ["CheckpointError", "CheckpointStore", "ModelFiles", "RngState", "Saved", "Stateful", "__version__"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -15,6 +16,7 @@ from .durable import FileRecord, write_bytes
 from .encode import Json, encode
 from .errors import CheckpointError
 from .ranks import rank, world_size
+from .snapshot import Copy
 from .stateful import Stateful, is_per_rank
 from .tensors import write_tensors
 
@@ -22,8 +24,16 @@ STATE = "state.json"
 VERSION = 1
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
-Copy = Callable[[object], object]
 Writer = Callable[[Path], object]
+
+
+@runtime_checkable
+class CapturingWriter(Protocol):
+    """A writer of extra files that takes what it needs on the loop's thread and writes it later."""
+
+    def capture(self, copy: Copy, /) -> Writer:
+        """Take the state, each tensor tree through `copy`, and return what writes it."""
+        ...
 
 
 @dataclass
@@ -34,13 +44,13 @@ class Captured:
         trees: Part to its structure, for `state.json`.
         tensors: Part to its tensors by name; live, or copies in the snapshot's buffer.
         own: Part to the structure that this rank alone keeps.
-        writers: What else is written: name to a callable that gets the folder.
+        writers: What is written from copies, later: each gets the folder.
     """
 
     trees: dict[str, Json] = field(default_factory=dict)
     tensors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     own: dict[str, Json] = field(default_factory=dict)
-    writers: dict[str, Writer] = field(default_factory=dict)
+    writers: list[Writer] = field(default_factory=list)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,6 +64,8 @@ class Captured:
 
     def write_shared(self, folder: Path) -> dict[str, FileRecord]:
         """Write what all ranks share, and tell each file's size and SHA-256."""
+        for write in self.writers:
+            write(folder)
         records = {STATE: write_bytes(folder / STATE, _dump({"version": VERSION, "parts": self.trees}))}
         for name, tensors in self.tensors.items():
             file = tensor_file(name)
@@ -65,10 +77,14 @@ class Captured:
         return records
 
 
-def capture(parts: Mapping[str, Stateful]) -> Captured:
+def capture(parts: Mapping[str, Stateful], copy: Copy) -> Captured:
     """Take the state out of every part.
 
     Every rank asks every part (a sharded part's `state_dict` needs all ranks); only rank 0 keeps what is shared.
+
+    Args:
+        parts: Name to object.
+        copy: What the tensors go through: a snapshot's copy, or nothing.
 
     Raises:
         CheckpointError: A name can't be a file's, a part has no state_dict, or a state is not plain data.
@@ -83,10 +99,25 @@ def capture(parts: Mapping[str, Stateful]) -> Captured:
             elif rank() == 0:
                 captured.trees[name], tensors = encode(state)
                 if tensors or isinstance(part, nn.Module):
-                    captured.tensors[name] = tensors
+                    captured.tensors[name] = copy(tensors)
         except CheckpointError as error:
             raise CheckpointError(f"part {name!r}, {error.argument}", error.value, error.fix) from error
     return captured
+
+
+def run_writers(
+    captured: Captured, extra_files: Mapping[str, Writer | CapturingWriter], folder: Path, copy: Copy
+) -> None:
+    """Write the extra files now, or, for those that can, take what they need and let them write later."""
+    for name, writer in extra_files.items():
+        if isinstance(writer, CapturingWriter):
+            captured.writers.append(writer.capture(copy))
+        elif callable(writer):
+            writer(folder)
+        else:
+            raise CheckpointError(
+                "extra_files", f"{name!r} is a {type(writer).__name__}", "Give a callable that takes the folder."
+            )
 
 
 def _check(name: str, part: object) -> None:

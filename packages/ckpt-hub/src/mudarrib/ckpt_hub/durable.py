@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import queue
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -27,22 +28,47 @@ class FileRecord(NamedTuple):
     sha256: str
 
 
-class DurableFile:
-    """A new file that is hashed while it is written, and synced to the disk at the end of the `with` block.
+class _Sha256:
+    """A SHA-256 that is computed in a thread of its own: hashing and writing both release the interpreter."""
 
-    The hash runs in a thread of its own, beside the writing: both release the interpreter.
-    """
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._chunks: queue.SimpleQueue[memoryview | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="ckpt-sha256")
+        try:
+            self._thread.start()
+        except RuntimeError:  # the interpreter is ending and starts no thread any more
+            self._thread = None
+
+    def update(self, chunk: memoryview) -> None:
+        if self._thread is None:
+            self._digest.update(chunk)
+        else:
+            self._chunks.put(chunk)
+
+    def _run(self) -> None:
+        while (chunk := self._chunks.get()) is not None:
+            self._digest.update(chunk)
+
+    def finish(self) -> str:
+        if self._thread is not None:
+            self._chunks.put(None)
+            self._thread.join()
+        return self._digest.hexdigest()
+
+
+class DurableFile:
+    """A new file that is hashed while it is written, and synced to the disk at the end of the `with` block."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._digest = hashlib.sha256()
         self._size = 0
         self._pending = bytearray()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="ckpt-sha256")
         self.record = FileRecord(0, "")
 
     def __enter__(self) -> DurableFile:
         self._file = self._path.open("xb", buffering=0)
+        self._sha256 = _Sha256()
         return self
 
     def write(self, data: bytes | memoryview) -> None:
@@ -62,7 +88,7 @@ class DurableFile:
             self._emit(memoryview(pending))
 
     def _emit(self, chunk: memoryview) -> None:
-        self._pool.submit(self._digest.update, chunk)
+        self._sha256.update(chunk)
         self._size += len(chunk)
         while chunk:
             chunk = chunk[self._file.write(chunk) :]
@@ -76,8 +102,7 @@ class DurableFile:
                 os.fsync(self._file.fileno())
         finally:
             self._file.close()
-            self._pool.shutdown()
-        self.record = FileRecord(self._size, self._digest.hexdigest())
+            self.record = FileRecord(self._size, self._sha256.finish())
 
 
 def write_bytes(path: Path, data: bytes) -> FileRecord:

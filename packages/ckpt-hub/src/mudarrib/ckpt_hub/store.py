@@ -5,23 +5,29 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
+from typing import TypeAlias
 
 from . import commit
-from .capture import Captured, Writer, capture
+from .capture import Captured, CapturingWriter, Writer, capture, run_writers
 from .errors import CheckpointError
 from .lock import FolderLock
 from .manifest import Manifest, metric_value
 from .ranks import from_first, rank, together, world_size
 from .restore import read_states
 from .retention import to_delete
+from .snapshot import Snapshot
 from .stateful import Stateful, is_per_rank
+from .writer import BackgroundWriter
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"checkpoint-(\d+)")
+
+ExtraFile: TypeAlias = Writer | CapturingWriter
 
 
 @dataclass(frozen=True)
@@ -52,19 +58,30 @@ class CheckpointStore:
     Args:
         root: The run's folder, made at the first save.
         keep: How many checkpoints stay; None for all. The newest and the protected always stay.
-        background: Write in a thread, so that the loop waits only for a copy of the state.
+        background: Write in a thread, so that the loop waits only for a copy of the state. One write at a time;
+            what goes wrong in it is raised by the next `save` or `wait`.
+        defer_copy: In background mode, make the copy of weights and optimizer state while the next forward and
+            backward run; the next optimizer step waits for its end.
 
     Raises:
         CheckpointError: `keep` is below 1.
     """
 
-    def __init__(self, root: str | PathLike[str], keep: int | None = None, background: bool = False) -> None:
+    def __init__(
+        self,
+        root: str | PathLike[str],
+        keep: int | None = None,
+        background: bool = False,
+        defer_copy: bool = False,
+    ) -> None:
         if keep is not None and keep < 1:
             raise CheckpointError("keep", keep, "Keep at least 1 checkpoint, or None for all.")
         self.root = Path(root)
         self.keep = keep
         self.background = background
         self._lock = FolderLock(self.root)
+        self._writer = BackgroundWriter()
+        self._snapshot = Snapshot(defer_copy)
 
     def save(
         self,
@@ -72,50 +89,58 @@ class CheckpointStore:
         parts: Mapping[str, Stateful],
         *,
         metric: float | None = None,
-        extra_files: Mapping[str, Writer] | None = None,
+        extra_files: Mapping[str, ExtraFile] | None = None,
         protect: Collection[int | str | PathLike[str]] = (),
+        then: Callable[[Saved], object] | None = None,
     ) -> Saved:
         """Save the state of `parts` as `checkpoint-<step>`, replacing one of that step.
+
+        In background mode this returns when the state is copied, after the write before it has ended; with
+        `defer_copy` even before that (see `finish_snapshot`).
 
         Args:
             step: Optimizer steps done, at least 0.
             parts: Name to module, optimizer, scheduler, `RngState()` or object of your own.
             metric: A score to remember with it.
             extra_files: Name to a writer that gets the folder and writes files of its own into it, such as
-                `model.save_pretrained`; they become part of the checkpoint.
+                `model.save_pretrained`; they become part of the checkpoint. It runs before `save` returns. One
+                with a method `capture(copy)` is asked for a writer of the copied state instead, and that runs
+                in the background (`ModelFiles` is one).
             protect: Steps or paths of checkpoints that must not be deleted now.
+            then: Called on rank 0 with the checkpoint as soon as it is there, on the thread that wrote it.
 
         Returns:
-            The checkpoint.
+            The checkpoint; in background mode it is there only after `wait`, the next `save`, or `then`.
 
         Raises:
             CheckpointError: It can't be written (full disk, no permission, another writer, state that is not
-                plain data). Everything older is untouched.
+                plain data), or the one before could not be. Everything older is untouched.
         """
         if step < 0:
             raise CheckpointError("step", step, "Give the number of optimizer steps done.")
-        name = f"checkpoint-{step}"
-        try:
-            folder = self._begin(name)
+        with together():
+            self._writer.wait()
+        saved = Saved(self.root / f"checkpoint-{step}", step, metric_value(metric), tuple(parts))
+        with self._cleaning(saved.path.name):
+            folder = self._begin(saved.path.name)
             with together():
-                captured = capture(parts)
-                captured.write_own(folder)
-                if rank() == 0:
-                    captured.writers.update(extra_files or {})
-            ranked = tuple(part for part in captured.names if is_per_rank(parts[part]))
-            saved = Saved(self.root / name, step, metric_value(metric), tuple(parts))
-            with together():
-                if rank() == 0:
+                captured = self._capture(parts, extra_files or {}, folder)
+            ranked = tuple(name for name, part in parts.items() if is_per_rank(part))
+
+            def finish() -> None:
+                with self._cleaning(saved.path.name):
+                    self._snapshot.finish()
                     self._write(folder, saved, captured, ranked)
                     self._retain(saved.path, protect)
-        except OSError as error:
-            self._discard(name)
-            raise CheckpointError(
-                "root", f"{self.root}: {error.strerror or error}", "Free some space or choose a writable folder."
-            ) from error
-        except BaseException:
-            self._discard(name)
-            raise
+                if then is not None:
+                    then(saved)
+
+            if self.background and rank() == 0:
+                self._writer.start(finish)
+            elif not self.background:
+                with together():
+                    if rank() == 0:
+                        finish()
         return saved
 
     def _begin(self, name: str) -> Path:
@@ -126,9 +151,34 @@ class CheckpointStore:
                 commit.begin(self.root, name)
         return commit.temporary(self.root, name)
 
+    def _capture(self, parts: Mapping[str, Stateful], extra_files: Mapping[str, ExtraFile], folder: Path) -> Captured:
+        if self.background and rank() == 0:
+            self._snapshot.begin(parts)
+            copy = self._snapshot.copy
+        else:
+            copy = _as_it_is
+        captured = capture(parts, copy)
+        captured.write_own(folder)
+        if rank() == 0:
+            run_writers(captured, extra_files, folder, copy)
+        return captured
+
+    @contextmanager
+    def _cleaning(self, name: str) -> Iterator[None]:
+        """Leave nothing half-written behind an error, and say what the system's own errors mean."""
+        try:
+            yield
+        except BaseException as error:
+            self._snapshot.abandon()
+            if rank() == 0:
+                shutil.rmtree(commit.temporary(self.root, name), ignore_errors=True)
+            if isinstance(error, OSError):
+                raise CheckpointError(
+                    "root", f"{self.root}: {error.strerror or error}", "Free some space or choose a writable folder."
+                ) from error
+            raise
+
     def _write(self, folder: Path, saved: Saved, captured: Captured, ranked: tuple[str, ...]) -> None:
-        for write in captured.writers.values():
-            write(folder)
         records = commit.record_all(folder, captured.write_shared(folder))
         manifest = Manifest(saved.step, saved.metric, saved.parts, ranked, world_size(), records)
         commit.commit(folder, saved.path, manifest)
@@ -138,9 +188,13 @@ class CheckpointStore:
         for path in to_delete(self.checkpoints(), self.keep, newest=newest, protect=safe):
             commit.remove(path)
 
-    def _discard(self, name: str) -> None:
-        if rank() == 0:
-            shutil.rmtree(commit.temporary(self.root, name), ignore_errors=True)
+    def finish_snapshot(self) -> None:
+        """Return when the state may be changed again, after a save with `defer_copy`.
+
+        Each optimizer among the parts calls this by itself before its step. Call it before anything else that
+        writes to weights or optimizer state (loading other weights, averaging in place).
+        """
+        self._snapshot.wait()
 
     def load(
         self,
@@ -164,6 +218,8 @@ class CheckpointStore:
             CheckpointError: The given checkpoint is damaged or misses a part; or there are checkpoints, but
                 none is valid.
         """
+        with together():
+            self._writer.wait()
         if checkpoint is not None:
             return self._load(parts, self._locate(checkpoint), strict)
         newest: Saved | None = None
@@ -225,8 +281,16 @@ class CheckpointStore:
         Manifest.read(path).check_hashes(path)
 
     def wait(self) -> None:
-        """Wait until all is written, raise what went wrong, and let other processes write here."""
-        self._lock.release()
+        """Return when all is written, and let other processes write here.
+
+        Raises:
+            CheckpointError: The last write in the background failed.
+        """
+        try:
+            with together():
+                self._writer.wait()
+        finally:
+            self._lock.release()
 
     def _candidates(self) -> list[Path]:
         """Folders that may be checkpoints, oldest first by name."""
@@ -240,6 +304,10 @@ class CheckpointStore:
         path = Path(fspath(checkpoint))
         inside = self.root / path
         return inside if not path.exists() and inside.exists() else path
+
+
+def _as_it_is(tree: object) -> object:
+    return tree
 
 
 def _saved(path: Path) -> Saved:
