@@ -63,8 +63,13 @@ def record_all(folder: Path, known: dict[str, FileRecord]) -> dict[str, FileReco
 
 
 def commit(folder: Path, target: Path, manifest: Manifest) -> None:
-    """Give a written folder its name. Before this returns, nothing of it counts; after it, all is on the disk."""
+    """Describe a written folder and give it its name."""
     write_bytes(folder / NAME, manifest.to_bytes())
+    give_name(folder, target)
+
+
+def give_name(folder: Path, target: Path) -> None:
+    """Rename a written folder. Before this returns, nothing of it counts; after it, all is on the disk."""
     sync_folder(folder)
     aside = target.with_name(f"{_OLD}{target.name}")
     if target.exists():

@@ -5,43 +5,107 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from torch import nn
 
 from .capture import STATE, VERSION, own_file, tensor_file
 from .decode import decode
 from .encode import Json
 from .errors import CheckpointError
-from .manifest import Manifest
+from .hf_layout import PeerCheckpoint, looks_like_peers
+from .manifest import NAME, Manifest
+from .model_files import has_weights, read_weights
 from .ranks import rank
 from .stateful import Stateful
 from .tensors import read_tensors
 
 
-def read_states(folder: Path, manifest: Manifest, parts: Mapping[str, Stateful]) -> dict[str, Any]:
-    """The states of those `parts` that the checkpoint has, before anything is put back.
+class Checkpoint(Protocol):
+    """A folder that states can be read from."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def metric(self) -> float | None: ...
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+    def check_sizes(self) -> None:
+        """Raise a CheckpointError unless all files are there in full length; quick."""
+
+    def check_hashes(self) -> None:
+        """Raise a CheckpointError unless every file holds what was written, as far as that can be known."""
+
+    def read_states(self, parts: Mapping[str, Stateful]) -> dict[str, Any]:
+        """The states of those `parts` that the checkpoint has."""
+        ...
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in a folder, ours or the peers'.
 
     Raises:
-        CheckpointError: A file is damaged.
+        CheckpointError: There is none, or what describes it is damaged.
     """
-    shared = [name for name in parts if name in manifest.parts and name not in manifest.ranked]
-    own = [name for name in parts if name in manifest.ranked]
-    states = dict(_read_shared(folder, manifest, shared)) if shared else {}
-    return states | {name: _read_own(folder, manifest, name, parts[name]) for name in own}
+    if not (path / NAME).exists() and looks_like_peers(path):
+        return PeerCheckpoint(path)
+    return OwnCheckpoint(path)
 
 
-def _read_shared(folder: Path, manifest: Manifest, names: Iterable[str]) -> Iterable[tuple[str, Any]]:
-    trees = _read_json(folder / STATE, "parts")
-    for name in names:
-        file = tensor_file(name)
-        tensors = read_tensors(folder / file) if file in manifest.files else {}
-        yield name, decode(trees[name], tensors)
+class OwnCheckpoint:
+    """A checkpoint that a `CheckpointStore` wrote."""
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = Manifest.read(path)
+        self.step = self.manifest.step
+        self.metric = self.manifest.metric
+        self.parts = self.manifest.parts
+        # Weights that the model wrote itself can be read into a module, too.
+        self._has_weights = "model" not in self.parts and has_weights(self.manifest.files)
 
-def _read_own(folder: Path, manifest: Manifest, name: str, part: Stateful) -> Any:
-    saved = manifest.world_size
-    state = decode(_read_json(folder / own_file(name, rank() % saved, saved), "state"), {})
-    fork = getattr(part, "fork_state_dict", None)
-    return fork(state, rank()) if rank() >= saved and fork else state
+    def check_sizes(self) -> None:
+        """See `Manifest.check_sizes`."""
+        self.manifest.check_sizes(self.path)
+
+    def check_hashes(self) -> None:
+        """See `Manifest.check_hashes`."""
+        self.manifest.check_hashes(self.path)
+
+    def read_states(self, parts: Mapping[str, Stateful]) -> dict[str, Any]:
+        """The states of those `parts` that the checkpoint has, before anything is put back.
+
+        Raises:
+            CheckpointError: A file is damaged.
+        """
+        states = self.read_shared([name for name in parts if name in self.parts and name not in self.manifest.ranked])
+        for name in (name for name in parts if name in self.manifest.ranked):
+            saved = self.manifest.world_size
+            state = self.read_rank(name, rank() % saved)
+            fork = getattr(parts[name], "fork_state_dict", None)
+            states[name] = fork(state, rank()) if rank() >= saved and fork else state
+        model = parts.get("model")
+        if self._has_weights and isinstance(model, nn.Module):
+            states["model"] = read_weights(self.path, model)
+        return states
+
+    def read_shared(self, names: Iterable[str]) -> dict[str, Any]:
+        """The states of parts that all ranks share."""
+        trees = _read_json(self.path / STATE, "parts")
+        files = {name: tensor_file(name) for name in names}
+        there = {name: file for name, file in files.items() if file in self.manifest.files}
+        tensors = {name: read_tensors(self.path / file) for name, file in there.items()}
+        return {name: decode(trees.get(name), tensors.get(name, {})) for name in names}
+
+    def read_rank(self, name: str, of_rank: int) -> Any:
+        """One rank's state of a part that each rank has its own of."""
+        return decode(_read_json(self.path / own_file(name, of_rank, self.manifest.world_size), "state"), {})
+
+    def state_files(self) -> set[str]:
+        """The files that hold states of parts."""
+        ranks = self.manifest.world_size
+        own = {own_file(name, i, ranks) for name in self.manifest.ranked for i in range(ranks)}
+        return {STATE, *own, *map(tensor_file, self.parts)}
 
 
 def _read_json(path: Path, key: str) -> Any:

@@ -56,7 +56,7 @@ class Snapshot:
         if isinstance(tree, torch.Tensor):
             return self._copy(tree.detach())
         if isinstance(tree, dict):
-            copies = type(tree)((key, self.copy(value)) for key, value in tree.items())
+            copies: Any = type(tree)((key, self.copy(value)) for key, value in tree.items())
             if hasattr(tree, "_metadata"):
                 copies._metadata = tree._metadata
             return copies

@@ -7,10 +7,10 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from . import commit
 from .capture import Captured, CapturingWriter, Writer, capture, run_writers
@@ -18,7 +18,7 @@ from .errors import CheckpointError
 from .lock import FolderLock
 from .manifest import Manifest, metric_value
 from .ranks import from_first, rank, together, world_size
-from .restore import read_states
+from .restore import open_checkpoint
 from .retention import to_delete
 from .snapshot import Snapshot
 from .stateful import Stateful, is_per_rank
@@ -53,6 +53,7 @@ class CheckpointStore:
     """Saves and loads the state of a training run in `root/checkpoint-<step>`.
 
     A checkpoint appears whole or not at all, whatever kills the process, and is on the disk when it appears.
+    Checkpoints of transformers' Trainer in the same folder are listed and loaded, too (see `hf_layout`).
     Under torch.distributed `save`, `load` and `wait` are called by every rank.
 
     Args:
@@ -242,20 +243,20 @@ class CheckpointStore:
 
     def _load(self, parts: Mapping[str, Stateful], path: Path, strict: bool, verified: bool = False) -> Saved:
         with together():
-            manifest = Manifest.read(path)
+            checkpoint = open_checkpoint(path)
             if rank() == 0 and not verified:
-                manifest.check_hashes(path)
-            missing = tuple(name for name in parts if name not in manifest.parts)
+                checkpoint.check_hashes()
+            states = checkpoint.read_states(parts)
+            missing = tuple(name for name in parts if name not in states)
             if missing and strict:
                 raise CheckpointError(
                     "parts",
-                    f"{path} has no state for {', '.join(missing)}, only for {', '.join(manifest.parts)}",
+                    f"{path} has no state for {', '.join(missing)}, only for {', '.join(checkpoint.parts)}",
                     "Leave these out, or pass strict=False.",
                 )
-            states = read_states(path, manifest, parts)
         for name, state in states.items():
-            parts[name].load_state_dict(state)
-        return replace(_saved(path), missing=missing)
+            _put_back(parts[name], state, f"part {name!r} of {path}")
+        return Saved(path, checkpoint.step, checkpoint.metric, checkpoint.parts, missing)
 
     def checkpoints(self) -> list[Saved]:
         """The valid checkpoints, oldest first. Valid here: all files there in full length, which is quick."""
@@ -277,8 +278,7 @@ class CheckpointStore:
         Raises:
             CheckpointError: Something is damaged or missing (the message names the file).
         """
-        path = self._locate(checkpoint)
-        Manifest.read(path).check_hashes(path)
+        open_checkpoint(self._locate(checkpoint)).check_hashes()
 
     def wait(self) -> None:
         """Return when all is written, and let other processes write here.
@@ -310,7 +310,16 @@ def _as_it_is(tree: object) -> object:
     return tree
 
 
+def _put_back(part: Stateful, state: dict[str, Any], what: str) -> None:
+    try:
+        part.load_state_dict(state)
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(what, f"does not fit ({error})", "Build the object as it was at saving.") from error
+
+
 def _saved(path: Path) -> Saved:
-    manifest = Manifest.read(path)
-    manifest.check_sizes(path)
-    return Saved(path, manifest.step, manifest.metric, manifest.parts)
+    checkpoint = open_checkpoint(path)
+    checkpoint.check_sizes()
+    return Saved(path, checkpoint.step, checkpoint.metric, checkpoint.parts)

@@ -94,3 +94,23 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
         raise CheckpointError(
             str(path), f"not a readable safetensors file ({error})", "Use an older checkpoint."
         ) from error
+
+
+def check_length(path: Path) -> None:
+    """See that a safetensors file is as long as its header says; reads the header alone.
+
+    Raises:
+        CheckpointError: It isn't.
+    """
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            size = path.stat().st_size
+            if length > size:
+                raise ValueError("cut in its header")
+            header = json.loads(file.read(length))
+        end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+        if size != 8 + length + end:
+            raise ValueError(f"{size} bytes instead of {8 + length + end}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise CheckpointError(str(path), f"damaged ({error})", "Use an older checkpoint.") from error
