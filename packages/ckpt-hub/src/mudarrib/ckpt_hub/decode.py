@@ -44,7 +44,7 @@ class _Decoder:
         self._by_kind: dict[str, Callable[[dict[str, Any]], object]] = {
             "int": lambda node: int(node["value"], 16),
             "float": lambda node: float({"inf": "inf", "-inf": "-inf", "nan": "nan"}[node["value"]]),
-            "complex": lambda node: complex(*self._items(node)),
+            "complex": self._complex,
             "tuple": lambda node: tuple(self._items(node)),
             "set": lambda node: set(self._items(node)),
             "frozenset": lambda node: frozenset(self._items(node)),
@@ -76,6 +76,10 @@ class _Decoder:
 
     def _items(self, node: dict[str, Any]) -> list[Any]:
         return [self.value(item) for item in node["items"]]
+
+    def _complex(self, node: dict[str, Any]) -> complex:
+        real, imaginary = self._items(node)
+        return complex(real, imaginary)
 
     def _pairs(self, items: list[Any]) -> list[tuple[Any, Any]]:
         return [(self.value(key), self.value(item)) for key, item in items]

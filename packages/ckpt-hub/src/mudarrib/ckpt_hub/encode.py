@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from .errors import CheckpointError
-from .tensors import as_bytes, is_native
+from .tensors import as_bytes, is_native, memory_key
 
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 
@@ -170,10 +170,11 @@ class _Encoder:
         if self.inline:
             data = _base64(bytes(as_bytes(tensor)))
             return {TAG: "tensor", "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape), "data": data}
-        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device, tensor.is_conj())
-        name = self._names.get(key) if tensor.numel() else None
+        key = memory_key(tensor)
+        name = None if key is None else self._names.get(key)
         if name is None:
-            name = self._names[key] = self._store(tensor, path)
+            name = self._store(tensor, path)
+            self._names |= {} if key is None else {key: name}
         tree: dict[str, Json] = {TAG: "tensor", "name": name}
         if not is_native(tensor.dtype):
             tree |= {"dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}

@@ -39,5 +39,5 @@ def to_delete(
     last = newest or oldest_first[-1].path
     kept_paths = {path for path in protect if isinstance(path, Path)} | {last}
     optional = [c.path for c in oldest_first if c.path not in kept_paths and c.step not in protect]
-    room = max(keep - (len(oldest_first) - len(optional)), 0)
-    return optional[: len(optional) - room]
+    excess = len(oldest_first) - keep
+    return optional[: max(excess, 0)]

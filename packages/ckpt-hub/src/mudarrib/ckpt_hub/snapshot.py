@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from .errors import CheckpointError
 from .stateful import Stateful
+from .tensors import as_integers, memory_key
 
 
 class _Pending(NamedTuple):
@@ -66,15 +67,16 @@ class Snapshot:
 
     def _copy(self, source: torch.Tensor) -> torch.Tensor:
         # The same memory seen twice is copied once, so that shared weights stay shared.
-        key = (source.data_ptr(), source.dtype, source.shape, source.stride(), source.device)
-        target = self._copies.get(key) if source.numel() else None
-        if target is None:
+        key = memory_key(source)
+        if key is None:
+            return self._buffer(source)
+        if key not in self._copies:
             target = self._copies[key] = self._buffer(source)
-            if source.numel() and source.data_ptr() in self._held:
+            if source.data_ptr() in self._held:
                 self._pending.append(_Pending(target, source, _version(source)))
             else:
-                target.copy_(source)
-        return target
+                as_integers(target).copy_(as_integers(source))
+        return self._copies[key]
 
     def _buffer(self, source: torch.Tensor) -> torch.Tensor:
         position, self._used = self._used, self._used + 1
@@ -96,7 +98,7 @@ class Snapshot:
         pending, self._pending = self._pending, []
         try:
             for target, source, _ in pending:
-                target.copy_(source)
+                as_integers(target).copy_(as_integers(source))
             if any(_version(source) != version for _, source, version in pending):
                 raise CheckpointError(
                     "snapshot",

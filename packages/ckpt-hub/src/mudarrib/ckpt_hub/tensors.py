@@ -36,15 +36,33 @@ _NATIVE = {
 }
 
 
+_CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def is_native(dtype: torch.dtype) -> bool:
     """Whether the file format names this dtype."""
     return dtype in _NATIVE
 
 
+def as_integers(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as integers of the same width: what torch can copy whatever the dtype is."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    carrier = _CARRIERS.get(plain.element_size())
+    return plain if carrier is None else plain.view(carrier)
+
+
 def as_bytes(tensor: torch.Tensor) -> memoryview:
     """The tensor's numbers, row-major, as bytes; no copy where they already lie so on the CPU."""
-    flat = tensor.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    flat = as_integers(tensor).cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
+
+
+def memory_key(tensor: torch.Tensor) -> tuple[object, ...] | None:
+    """Equal for two tensors that are the same view of the same memory; None for a tensor without any."""
+    if not tensor.numel():
+        return None
+    flags = tensor.is_conj(), tensor.is_neg()
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device, flags
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> FileRecord:
