@@ -1,0 +1,39 @@
+"""Reports to other tools: the peers' integrations unchanged, and our own pictures; imported only when asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ArgumentError
+from .base import TrainerCallback
+
+
+class ReportCallback(TrainerCallback):
+    """Draws the curves of the run into `output_dir` at its end, as PNG and as one HTML page."""
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            from ..report import write_report
+
+            write_report(state.log_history, args.output_dir, title=args.run_name or str(args.output_dir))
+
+
+def report_callbacks(report_to: Any) -> list[Any]:
+    """The callbacks that `report_to` names.
+
+    Raises:
+        ArgumentError: no such tool, or it is not installed.
+    """
+    names = [report_to] if isinstance(report_to, str) else list(report_to or [])
+    if names in ([], ["none"]):
+        return []
+    callbacks: list[Any] = [ReportCallback()] if "report" in names else []
+    others = [name for name in names if name not in ("report", "none")]
+    if others:
+        from transformers.integrations.integration_utils import get_reporting_integration_callbacks
+
+        try:
+            callbacks += [cls() for cls in get_reporting_integration_callbacks(others)]
+        except (ValueError, RuntimeError, ImportError) as error:
+            raise ArgumentError("report_to", others, str(error)) from error
+    return callbacks

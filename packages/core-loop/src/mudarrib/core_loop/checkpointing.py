@@ -1,0 +1,299 @@
+"""What goes into a checkpoint and comes back from it. The only file that speaks to ckpt-hub."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mudarrib.ckpt_hub import CheckpointStore, RngState
+
+from . import weights
+from .errors import ArgumentError
+from .logs import get_logger
+from .plan import Position, TrainingPlan
+from .state import ExportableState, TrainerState
+
+if TYPE_CHECKING:
+    from .run import Run
+    from .trainer import Trainer
+
+logger = get_logger(__name__)
+STATE_FILE = "trainer_state.json"
+Writer = Callable[[Path], object]
+
+
+class Stateful(Protocol):
+    """A part of a checkpoint: modules, optimizers and schedulers fit as they are."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> object: ...
+
+
+class Saved(Protocol):
+    """A checkpoint that is there."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+
+
+class Store(Protocol):
+    """Where checkpoints go; `ckpt_hub.CheckpointStore` by default, any object that fits may be given."""
+
+    def save(
+        self,
+        step: int,
+        parts: Mapping[str, Any],
+        *,
+        metric: float | None = None,
+        extra_files: Mapping[str, Any] | None = None,
+        protect: Any = (),
+    ) -> Saved: ...
+
+    def load(self, parts: Mapping[str, Any], checkpoint: Any = None, *, strict: bool = True) -> Saved | None: ...
+
+    def newest(self) -> Saved | None: ...
+
+    def wait(self) -> None: ...
+
+
+class Progress:
+    """The part of a checkpoint that says how far the run is: its state and its place in the data."""
+
+    def __init__(self, state: TrainerState, position: Position, callbacks: list[Any], restore_arguments: bool) -> None:
+        self.state = state
+        self.position = position
+        self.callbacks = callbacks
+        self.restore_arguments = restore_arguments
+        self.has_position = False
+
+    def state_dict(self) -> dict[str, Any]:
+        self.state.stateful_callbacks = callback_states(self.callbacks)
+        return {**self.state.to_dict(), "position": asdict(self.position)}
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        """Take over what has been done; how often to log, evaluate and save stays as the arguments say now."""
+        saved = TrainerState.from_dict(state_dict)
+        for name in ("epoch", "global_step", "num_input_tokens_seen", "total_flos", "log_history", "train_batch_size"):
+            setattr(self.state, name, getattr(saved, name))
+        for name in ("best_metric", "best_global_step", "best_model_checkpoint"):
+            setattr(self.state, name, getattr(saved, name))
+        if "position" in state_dict:
+            self.has_position = True
+            for name, value in state_dict["position"].items():
+                setattr(self.position, name, value)
+        restore_callbacks(self.callbacks, saved.stateful_callbacks, self.restore_arguments)
+
+
+class EpochRng:
+    """The generators as they were when the epoch began, from which a user's own loader shuffles again."""
+
+    def __init__(self) -> None:
+        self.rng = RngState()
+        self.saved: dict[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rng": self.saved}
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
+        self.saved = state_dict["rng"]
+
+    @contextlib.contextmanager
+    def at_start(self, within_epoch: bool, replay: bool) -> Iterator[None]:
+        """Around the making of an epoch's iterator; within an epoch, as if at its start, then as now."""
+        if not replay:
+            yield
+        elif not within_epoch:
+            self.saved = self.rng.state_dict()
+            yield
+        elif self.saved:
+            now = self.rng.state_dict()
+            self.rng.load_state_dict(self.saved)
+            yield
+            self.rng.load_state_dict(now)
+        else:
+            yield
+
+
+def callback_states(callbacks: list[Any]) -> dict[str, Any]:
+    """State of each callback that has one, by class name; a list where there are several of a class."""
+    states: dict[str, Any] = {}
+    for callback in callbacks:
+        if not is_exportable(callback):
+            continue
+        name, state = type(callback).__name__, callback.state()
+        if name not in states:
+            states[name] = state
+        elif isinstance(states[name], list):
+            states[name].append(state)
+        else:
+            states[name] = [states[name], state]
+    return states
+
+
+def is_exportable(callback: Any) -> bool:
+    return isinstance(callback, ExportableState) or (hasattr(callback, "from_state") and callable(callback.state))
+
+
+def restore_callbacks(callbacks: list[Any], states: Mapping[str, Any], with_arguments: bool) -> None:
+    """Give callbacks back what they had counted; with `with_arguments` also what they were built with."""
+    for name, saved in states.items():
+        for callback, state in zip(
+            [callback for callback in callbacks if type(callback).__name__ == name and is_exportable(callback)],
+            saved if isinstance(saved, list) else [saved],
+            strict=False,
+        ):
+            values = {**(state["args"] if with_arguments else {}), **state["attributes"]}
+            for attribute, value in values.items():
+                setattr(callback, attribute, value)
+
+
+class Checkpointing:
+    """Saves and resumes the runs of one Trainer.
+
+    Args:
+        trainer: Whose run it is.
+        store: Where checkpoints go; by default the arguments' `output_dir`.
+    """
+
+    def __init__(self, trainer: Trainer, store: Store | None = None) -> None:
+        self.trainer = trainer
+        self.given = store
+        self.cache: dict[str, Store] = {}
+
+    @property
+    def store(self) -> Store:
+        if self.given is not None:
+            return self.given
+        args = self.trainer.args
+        folder = str(args.output_dir)
+        if folder not in self.cache:
+            self.cache[folder] = CheckpointStore(folder, keep=args.save_total_limit, background=args.background_save)
+        return self.cache[folder]
+
+    def find(self, resume_from: str | bool | None) -> Path | None:
+        """The checkpoint to resume from: True for the newest valid one.
+
+        Raises:
+            ArgumentError: there is none, or no such folder.
+        """
+        if resume_from is None or resume_from is False:
+            return None
+        if resume_from is True:
+            newest = self.store.newest()
+            if newest is None:
+                raise ArgumentError(
+                    "resume_from_checkpoint",
+                    True,
+                    f"No valid checkpoint found in output_dir {self.trainer.args.output_dir!r}: train without it first",
+                )
+            return newest.path
+        path = Path(resume_from)
+        if not path.is_dir() and (Path(self.trainer.args.output_dir) / path).is_dir():
+            path = Path(self.trainer.args.output_dir) / path
+        if not path.is_dir():
+            raise ArgumentError("resume_from_checkpoint", resume_from, "give the path of a checkpoint folder")
+        return path
+
+    def parts(self, run: Run) -> dict[str, Any]:
+        """The stateful parts of a run, by the name they have in a checkpoint."""
+        args = self.trainer.args
+        callbacks = [*self.trainer.callback_handler.callbacks, self.trainer.control]
+        progress = Progress(run.state, run.position, callbacks, args.restore_callback_states_from_checkpoint)
+        parts: dict[str, Any] = {
+            "optimizer": run.optimizer,
+            "scheduler": run.scheduler,
+            "rng": RngState(),
+            "progress": progress,
+        }
+        if run.epoch_rng.saved:
+            parts["epoch_rng"] = run.epoch_rng
+        if run.engine.scaler is not None:
+            parts["scaler"] = run.engine.scaler
+        if getattr(run.loader, "keeps_place", True) and hasattr(run.loader, "state_dict"):
+            parts["data"] = run.loader
+        return parts
+
+    def save(self, run: Run) -> Path:
+        """Write `checkpoint-<step>`; older ones go by `save_total_limit`, never the best."""
+        args, state = self.trainer.args, run.state
+        if run.last_saved == state.global_step and not run.position.batches:
+            # The same step was saved before its epoch ended; only the place in the data has moved on.
+            logger.debug("Step %s is saved again at the end of its epoch.", state.global_step)
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        best = state.best_global_step
+        if best is not None:
+            best_folder = Path(args.output_dir) / f"checkpoint-{best}"
+            if best == state.global_step or best_folder.is_dir():
+                state.best_model_checkpoint = str(best_folder)
+        parts = self.parts(run)
+        progress = parts["progress"]
+        if args.save_only_model:
+            parts = {}
+        progress.state_dict()
+        files: dict[str, Any] = {**self.trainer.get_checkpoint_files(), STATE_FILE: self._write_state}
+        saved = self.store.save(
+            state.global_step,
+            parts,
+            metric=state.best_metric if best == state.global_step else None,
+            extra_files=files,
+            protect=[state.best_model_checkpoint] if state.best_model_checkpoint else [],
+        )
+        run.last_saved = state.global_step
+        logger.info("Saved %s", folder)
+        return saved.path
+
+    def _write_state(self, folder: Path) -> None:
+        self.trainer.state.save_to_json(folder / STATE_FILE)
+
+    def load_weights(self, checkpoint: Path) -> None:
+        """Put a checkpoint's weights into the model."""
+        weights.load(self.trainer.model, checkpoint)
+
+    def resume(self, run: Run, checkpoint: Path) -> None:
+        """Give every part of the run the state it had."""
+        parts = self.parts(run)
+        parts["epoch_rng"] = run.epoch_rng
+        if self.trainer.args.ignore_data_skip:
+            parts.pop("data", None)
+        saved = self.store.load(parts, checkpoint, strict=False)
+        progress: Progress = parts["progress"]
+        if saved is None or "progress" not in saved.parts:
+            raise ArgumentError(
+                "resume_from_checkpoint", str(checkpoint), "it holds a model but no training state (save_only_model?)"
+            )
+        if not progress.has_position:
+            place_by_steps(run.position, run.plan, run.state.global_step)
+        rows = self.trainer.train_batch_size * run.engine.world_size
+        if run.position.examples % rows == 0:
+            run.position.batches = run.position.examples // rows
+        if self.trainer.args.ignore_data_skip:
+            run.position.batches = run.position.examples = 0
+        best = run.state.best_model_checkpoint
+        if best is not None and not Path(best).is_dir():
+            beside = checkpoint.parent / Path(best).name
+            run.state.best_model_checkpoint = str(beside) if beside.is_dir() else None
+
+    def finish(self, run: Run) -> None:
+        """Wait for what is being written, then put the best weights into the model if that is asked for."""
+        self.store.wait()
+        best = run.state.best_model_checkpoint
+        if self.trainer.args.load_best_model_at_end and best is not None:
+            logger.info("Loading the best model, %s (%s).", best, run.state.best_metric)
+            self.load_weights(Path(best))
+
+
+def place_by_steps(position: Position, plan: TrainingPlan, steps: int) -> None:
+    """Where a run of another trainer stands in its data, which only counted its steps."""
+    position.epoch, within = divmod(steps, plan.steps_per_epoch)
+    position.batches = within * plan.accumulation
+    position.examples = within * plan.total_batch_size

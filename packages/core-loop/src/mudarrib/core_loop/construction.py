@@ -1,0 +1,150 @@
+"""What a Trainer is made of: checks of what it is given, its engine, its callbacks."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import optimizers
+from .arguments import validate_with_data
+from .callbacks import DefaultFlowCallback, PrinterCallback, ProgressCallback
+from .callbacks.handler import as_instances
+from .callbacks.report import report_callbacks
+from .engine import Engine
+from .errors import ArgumentError
+
+
+def deprecated(old: str, new: str) -> None:
+    warnings.warn(f"{old}= is an old spelling of {new}=; it works, and {new}= is its name now.", FutureWarning, 4)
+
+
+def old_spellings(processing_class: Any, callbacks: Any, given: dict[str, Any]) -> tuple[Any, Any]:
+    """The processing class and the callbacks, where they came as `tokenizer=` and `callback=`.
+
+    Raises:
+        TypeError: a keyword that never was one, or both spellings at once.
+    """
+    for old, new, current in (
+        ("tokenizer", "processing_class", processing_class),
+        ("callback", "callbacks", callbacks),
+    ):
+        if given.get(old) is not None and current is not None:
+            raise TypeError(f"Trainer got both {new}= and its old spelling {old}=; give {new}= alone.")
+    if "tokenizer" in given:
+        deprecated("tokenizer", "processing_class")
+        processing_class = given.pop("tokenizer") or processing_class
+    if "callback" in given:
+        deprecated("callback", "callbacks")
+        callbacks = given.pop("callback") or callbacks
+    if given:
+        raise TypeError(f"Trainer got an unexpected keyword argument {next(iter(given))!r}.")
+    return processing_class, callbacks
+
+
+def old_resume(resume: str | bool | None, given: dict[str, Any]) -> str | bool | None:
+    if "model_path" in given:
+        deprecated("model_path", "resume_from_checkpoint")
+        resume = given.pop("model_path")
+    if given:
+        raise TypeError(f"train() got an unexpected keyword argument {next(iter(given))!r}.")
+    return resume
+
+
+def missing(argument: str, fix: str) -> ArgumentError:
+    return ArgumentError(argument, None, fix)
+
+
+def check(
+    args: Any,
+    model: Any,
+    model_init: Any,
+    eval_dataset: Any,
+    compute_metrics: Any,
+    given_optimizers: tuple[Any, Any],
+    optimizer_cls_and_kwargs: Any,
+) -> None:
+    """Refuse what cannot work before anything is built.
+
+    Raises:
+        ArgumentError: names the argument, the value and the fix.
+    """
+    if (model is None) == (model_init is None):
+        raise ArgumentError("model", model, "give either model= or model_init=, and not both")
+    if model is not None and not isinstance(model, torch.nn.Module):
+        raise ArgumentError("model", type(model).__name__, "give a torch.nn.Module")
+    if model is not None and any(parameter.device.type == "meta" for parameter in model.parameters()):
+        raise ArgumentError("model", "on the meta device", "load its weights first: it has none yet")
+    if model is not None and not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ArgumentError("model", "no parameter requires a gradient", "unfreeze what is to be trained")
+    if given_optimizers[0] is not None and optimizer_cls_and_kwargs is not None:
+        raise ArgumentError("optimizers", given_optimizers, "give optimizers= or optimizer_cls_and_kwargs=, not both")
+    if given_optimizers[0] is not None and model_init is not None:
+        raise ArgumentError(
+            "optimizers", given_optimizers, "with model_init= override create_optimizer: the model is made anew"
+        )
+    if given_optimizers[0] is None and optimizer_cls_and_kwargs is None:
+        optimizers.check_name(str(args.optim))
+    validate_with_data(args, has_eval_dataset=eval_dataset is not None, has_metrics=compute_metrics is not None)
+
+
+def choose_engine(args: Any) -> Engine:
+    """One process on torch alone, or several through accelerate."""
+    if args.world_size > 1 or args.deepspeed or args.fsdp:
+        from .distributed import DistributedEngine
+
+        return DistributedEngine(args)
+    return Engine(args)
+
+
+def base_model(model: torch.nn.Module) -> torch.nn.Module:
+    """The model whose `forward` takes the columns: inside a PEFT wrapper, the one it adapts."""
+    inner = getattr(model, "get_base_model", None)
+    return inner() if callable(inner) else model
+
+
+def place_model(model: torch.nn.Module, args: Any, device: torch.device) -> None:
+    """Move the model to the device, unless something else places it."""
+    placed_elsewhere = (
+        len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1
+        or getattr(model, "quantization_method", None) == "bitsandbytes"
+        or args.deepspeed
+        or args.fsdp
+    )
+    if not placed_elsewhere:
+        model.to(device)
+    config = getattr(model, "config", None)
+    if config is not None and hasattr(config, "use_cache"):
+        config.use_cache = args.use_cache
+    if args.use_liger_kernel:
+        _apply_liger(model, args.liger_kernel_config)
+
+
+def _apply_liger(model: torch.nn.Module, settings: dict[str, Any] | None) -> None:
+    try:
+        from liger_kernel.transformers import _apply_liger_kernel_to_instance
+    except ImportError as error:
+        raise ArgumentError("use_liger_kernel", True, "pip install liger-kernel, or leave it False") from error
+    _apply_liger_kernel_to_instance(model=base_model(model), **(settings or {}))
+
+
+def call_model_init(model_init: Callable[..., torch.nn.Module] | None, trial: Any) -> torch.nn.Module:
+    """A new model; `model_init` may take the trial."""
+    if model_init is None:
+        raise missing("model_init", "give a function that makes the model")
+    takes = len(inspect.signature(model_init).parameters)
+    if takes > 1:
+        raise ArgumentError("model_init", model_init, "it takes no argument, or the trial alone")
+    model = model_init(trial) if takes else model_init()
+    if model is None:
+        raise ArgumentError("model_init", None, "it returned no model")
+    return model
+
+
+def all_callbacks(args: Any, given: Any) -> list[Any]:
+    """Default flow, reports, the user's, and a progress bar or printed lines."""
+    shown = PrinterCallback if args.disable_tqdm else ProgressCallback
+    return [DefaultFlowCallback(), *report_callbacks(args.report_to), *as_instances(given), shown()]

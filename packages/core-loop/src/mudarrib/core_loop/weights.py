@@ -1,0 +1,104 @@
+"""A model's weights to and from a folder, without pickle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .errors import ArgumentError
+from .logs import get_logger
+
+logger = get_logger(__name__)
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+ADAPTER = "adapter_model.safetensors"
+
+
+def save(model: torch.nn.Module, folder: Path, state_dict: dict[str, Any] | None = None) -> None:
+    """Write a model into a folder: by its own `save_pretrained`, else as `model.safetensors`.
+
+    Args:
+        model: Any module.
+        folder: Made if it is not there.
+        state_dict: The weights to write, if not those of the model now.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if hasattr(model, "save_pretrained"):
+        model.save_pretrained(folder, state_dict=state_dict)
+        return
+    from safetensors.torch import save_model
+
+    if state_dict is None:
+        save_model(model, str(folder / WEIGHTS))
+        return
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.contiguous() for name, tensor in state_dict.items()}, folder / WEIGHTS)
+
+
+def load(model: torch.nn.Module, folder: Path) -> None:
+    """Put the weights in a folder into a model that is there.
+
+    Raises:
+        ArgumentError: the folder holds no weights that can be read without pickle, or those of another model.
+    """
+    if (folder / ADAPTER).is_file() and hasattr(model, "peft_config"):
+        _load_adapter(model, folder)
+        return
+    state = _read(folder)
+    if hasattr(model, "save_pretrained"):
+        result = model.load_state_dict(state, strict=False)
+        missing = _untied(model, result.missing_keys)
+        if (missing or result.unexpected_keys) and hasattr(model, "from_pretrained"):
+            # transformers may store weights under other names than the module has; only it knows them.
+            reloaded = type(model).from_pretrained(folder, dtype=next(model.parameters()).dtype)
+            model.load_state_dict(reloaded.state_dict())
+            missing = []
+        if missing:
+            raise ArgumentError("resume_from_checkpoint", str(folder), f"its weights lack {missing[:5]}")
+        return
+    missing_keys, unexpected = _load_shared(model, state)
+    if missing_keys or unexpected:
+        raise ArgumentError(
+            "resume_from_checkpoint",
+            str(folder),
+            f"it is of another model: missing {sorted(missing_keys)[:5]}, unexpected {sorted(unexpected)[:5]}",
+        )
+
+
+def _load_shared(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> tuple[list[str], list[str]]:
+    result = model.load_state_dict(state, strict=False)
+    return _untied(model, result.missing_keys), result.unexpected_keys
+
+
+def _untied(model: torch.nn.Module, missing: list[str]) -> list[str]:
+    """Of the missing names, those whose tensor is not stored under another name."""
+    if not missing:
+        return []
+    tensors = model.state_dict()
+    stored = {tensor.data_ptr() for name, tensor in tensors.items() if name not in set(missing)}
+    return [name for name in missing if tensors[name].numel() and tensors[name].data_ptr() not in stored]
+
+
+def _read(folder: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    if (folder / WEIGHTS).is_file():
+        return load_file(folder / WEIGHTS)
+    if (folder / INDEX).is_file():
+        state: dict[str, torch.Tensor] = {}
+        for part in sorted(folder.glob("model-*.safetensors")):
+            state.update(load_file(part))
+        return state
+    raise ArgumentError(
+        "resume_from_checkpoint", str(folder), f"it has no {WEIGHTS}; pickled weights are not loaded: convert them first"
+    )
+
+
+def _load_adapter(model: torch.nn.Module, folder: Path) -> None:
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    set_peft_model_state_dict(model, load_file(folder / ADAPTER), adapter_name=model.active_adapter)
