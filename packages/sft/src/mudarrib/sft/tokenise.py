@@ -1,0 +1,236 @@
+"""From columns of text or messages to tokens and the mask of what is learned, a batch at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from .chat import Chat
+from .errors import ArgumentError
+from .formats import Columns, Format
+from .masking import IGNORED, Mask, after, common_prefix, tokens_in_spans
+
+Tokens = NDArray[np.int32]
+Ids = list[list[int]]
+Masks = list[Mask]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How rows become tokens; everything that the result depends on besides the rows.
+
+    Attributes:
+        tokenizer: A tokenizer of transformers.
+        format: What the rows hold.
+        text_field: Column of the text.
+        completion_only: Learn the completion alone.
+        assistant_only: Learn the assistant's turns alone.
+        max_length: Cut after so many tokens; None for no cut.
+        truncation_mode: Which end of a row is kept.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    format: Format
+    text_field: str = "text"
+    completion_only: bool = False
+    assistant_only: bool = False
+    max_length: int | None = None
+    truncation_mode: Literal["keep_start", "keep_end"] = "keep_start"
+
+    def __call__(self, columns: Columns) -> TokenRows:
+        """Tokens of a batch of rows. Rows without a token to learn are left out."""
+        ids, masks = _READERS[self.format](self, columns)
+        rows = TokenRows.of(ids, masks).cut(self.max_length, self.truncation_mode)
+        return rows.without_idle()
+
+
+@dataclass(frozen=True)
+class TokenRows:
+    """Rows of tokens, end to end.
+
+    Attributes:
+        ids: All tokens, int32, shape (tokens,).
+        lengths: Tokens of each row, shape (rows,).
+        learned: Which tokens are learned, shape (tokens,); None for all.
+    """
+
+    ids: Tokens
+    lengths: NDArray[np.int64]
+    learned: Mask | None
+
+    @classmethod
+    def of(cls, ids: Ids, masks: Masks | None) -> TokenRows:
+        lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+        flat = np.fromiter(chain.from_iterable(ids), dtype=np.int32, count=int(lengths.sum()))
+        return cls(flat, lengths, None if masks is None else np.concatenate([np.zeros(0, dtype=bool), *masks]))
+
+    @property
+    def labels(self) -> Tokens | None:
+        """The tokens, with -100 where nothing is learned; None where all is."""
+        return None if self.learned is None else np.where(self.learned, self.ids, np.int32(IGNORED))
+
+    def within(self) -> NDArray[np.int64]:
+        """Position of each token in its row, shape (tokens,)."""
+        begins = np.cumsum(self.lengths) - self.lengths
+        return np.arange(len(self.ids)) - np.repeat(begins, self.lengths)
+
+    def cut(self, max_length: int | None, mode: Literal["keep_start", "keep_end"]) -> TokenRows:
+        """Rows of at most `max_length` tokens, from their start or up to their end."""
+        if max_length is None or not len(self.lengths) or int(self.lengths.max()) <= max_length:
+            return self
+        position = self.within()
+        if mode == "keep_end":
+            position = np.repeat(self.lengths, self.lengths) - 1 - position
+        return self.keep_tokens(position < max_length, np.minimum(self.lengths, max_length))
+
+    def without_idle(self) -> TokenRows:
+        """Rows that teach something: a first token is never predicted, so that a learned one must come after it."""
+        position = self.within()
+        learns = position > 0 if self.learned is None else self.learned & (position > 0)
+        row = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        useful = np.bincount(row[learns], minlength=len(self.lengths)) > 0
+        if useful.all():
+            return self
+        return self.keep_tokens(useful[row], self.lengths[useful])
+
+    def keep_tokens(self, kept: Mask, lengths: NDArray[np.int64]) -> TokenRows:
+        """The rows with only the tokens that are kept; `lengths` are those of the rows that remain."""
+        return TokenRows(self.ids[kept], lengths, None if self.learned is None else self.learned[kept])
+
+
+def _text(recipe: Recipe, columns: Columns) -> tuple[Ids, Masks | None]:
+    texts = columns[recipe.text_field]
+    ids = [row if text.strip() else [] for row, text in zip(encode(recipe.tokenizer, texts), texts, strict=True)]
+    return with_eos(recipe.tokenizer, ids), None
+
+
+def _prompt_completion(recipe: Recipe, columns: Columns) -> tuple[Ids, Masks | None]:
+    prompts, completions = columns["prompt"], columns["completion"]
+    whole = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
+    ids = with_eos(recipe.tokenizer, encode(recipe.tokenizer, whole))
+    if not recipe.completion_only:
+        return ids, None
+    return ids, _after_prompts(encode(recipe.tokenizer, prompts, adds_eos=False), ids)
+
+
+def _messages(recipe: Recipe, columns: Columns) -> tuple[Ids, Masks | None]:
+    conversations = columns["messages"] if "messages" in columns else columns["conversations"]
+    return _conversations(recipe, conversations, template_options(columns, len(conversations)))
+
+
+def _chat_prompt_completion(recipe: Recipe, columns: Columns) -> tuple[Ids, Masks | None]:
+    prompts = columns["prompt"]
+    whole = [list(prompt) + list(end) for prompt, end in zip(prompts, columns["completion"], strict=True)]
+    options = template_options(columns, len(whole))
+    ids, masks = _conversations(recipe, whole, options)
+    if not recipe.completion_only:
+        return ids, masks
+    chat = Chat(recipe.tokenizer)
+    asked = chat.render(prompts, options, prompt=True)
+    after_prompts = _after_prompts(encode(recipe.tokenizer, asked, special=False), ids)
+    if masks is None:
+        return ids, after_prompts
+    return ids, [mask & more for mask, more in zip(masks, after_prompts, strict=True)]
+
+
+def _tokens(recipe: Recipe, columns: Columns) -> tuple[Ids, Masks | None]:
+    ids = [list(row) for row in columns["input_ids"]]
+    masks = [np.ones(len(row), dtype=bool) for row in ids]
+    for name, meaning in (("completion_mask", recipe.completion_only), ("assistant_masks", recipe.assistant_only)):
+        if meaning:
+            masks = [m & np.asarray(row, dtype=bool) for m, row in zip(masks, columns[name], strict=True)]
+    if "labels" in columns:
+        masks = [m & (np.asarray(row) != IGNORED) for m, row in zip(masks, columns["labels"], strict=True)]
+    if "attention_mask" in columns:  # padding that was put in before would be learned, and break packing
+        real = [np.asarray(row, dtype=bool) for row in columns["attention_mask"]]
+        ids = [np.asarray(row)[kept].tolist() for row, kept in zip(ids, real, strict=True)]
+        masks = [mask[kept] for mask, kept in zip(masks, real, strict=True)]
+    return ids, None if all(mask.all() for mask in masks) else masks
+
+
+_READERS = {
+    Format.TEXT: _text,
+    Format.PROMPT_COMPLETION: _prompt_completion,
+    Format.MESSAGES: _messages,
+    Format.CHAT_PROMPT_COMPLETION: _chat_prompt_completion,
+    Format.TOKENS: _tokens,
+}
+
+
+def _conversations(recipe: Recipe, rows: list[Any], options: list[dict[str, Any]]) -> tuple[Ids, Masks | None]:
+    chat = Chat(recipe.tokenizer)
+    if not recipe.assistant_only:
+        return encode(recipe.tokenizer, chat.render(rows, options), special=False), None
+    if chat.marks_generation:
+        marked = chat.marked(rows, options)
+        return [list(ids) for ids, _ in marked], [np.asarray(mask, dtype=bool) for _, mask in marked]
+    if not recipe.tokenizer.is_fast:
+        raise ArgumentError(
+            "assistant_only_loss",
+            True,
+            "the chat template has no {% generation %} marks and the tokenizer is not a fast one, so that the "
+            "assistant's tokens can't be found; add the marks or use a fast tokenizer",
+        )
+    texts, spans = chat.assistant_spans(rows, options)
+    encodings = recipe.tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
+    return [e.ids for e in encodings], [tokens_in_spans(e, of) for e, of in zip(encodings, spans, strict=True)]
+
+
+def template_options(columns: Columns, n_rows: int) -> list[dict[str, Any]]:
+    """For each row what its template is given besides the messages: its tools and `chat_template_kwargs`."""
+    tools = columns.get("tools") or [None] * n_rows
+    extra = columns.get("chat_template_kwargs") or [None] * n_rows
+    parsed = [json.loads(tool) if isinstance(tool, str) else tool for tool in tools]
+    return [{**({"tools": tool} if tool else {}), **(more or {})} for tool, more in zip(parsed, extra, strict=True)]
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], special: bool = True, adds_eos: bool = True) -> Ids:
+    """Token ids of texts; a BOS that both the text and the tokenizer bring stays single.
+
+    Args:
+        tokenizer: A tokenizer of transformers.
+        texts: Any number of strings.
+        special: Let the tokenizer add its special tokens; chat templates write theirs as text.
+        adds_eos: Keep an EOS token that the tokenizer adds at the end.
+    """
+    if not len(texts):
+        return []
+    ids = _encode_batch(tokenizer, list(texts), special)
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    if special and bos is not None:
+        ids = [row[1:] if row[:2] == [bos, bos] else row for row in ids]
+    if not adds_eos and eos is not None:
+        ids = [row[:-1] if len(row) > 1 and row[-1] == eos else row for row in ids]
+    return ids
+
+
+def _encode_batch(tokenizer: PreTrainedTokenizerBase, texts: list[str], special: bool) -> Ids:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None and backend.truncation is None and backend.padding is None:
+        # The wrapper makes a Python object of each token of each encoding, a quarter of the whole time.
+        backend.encode_special_tokens = tokenizer.split_special_tokens
+        return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=special)]
+    ids: Ids = tokenizer(texts, add_special_tokens=special, return_attention_mask=False, verbose=False)["input_ids"]
+    return ids
+
+
+def with_eos(tokenizer: PreTrainedTokenizerBase, ids: Ids) -> Ids:
+    """Rows that end in EOS, once."""
+    eos = tokenizer.eos_token_id
+    for row in ids:
+        if row and row[-1] != eos:
+            row.append(eos)
+    return ids
+
+
+def _after_prompts(prompts: Ids, whole: Ids) -> Masks:
+    return [
+        after(common_prefix(prompt, row), len(row)) for prompt, row in zip(prompts, whole, strict=True)
+    ]
