@@ -9,6 +9,8 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .errors import CheckpointError
+    from .hub.card import model_card
+    from .hub.push import HubPusher
     from .model_files import ModelFiles
     from .rng import RngState
     from .stateful import Stateful
@@ -17,13 +19,25 @@ if TYPE_CHECKING:
 _HOMES = {
     "CheckpointError": "errors",
     "CheckpointStore": "store",
+    "HubPusher": "hub.push",
     "ModelFiles": "model_files",
     "RngState": "rng",
     "Saved": "store",
     "Stateful": "stateful",
+    "model_card": "hub.card",
 }
 
-__all__ = ["CheckpointError", "CheckpointStore", "ModelFiles", "RngState", "Saved", "Stateful", "__version__"]
+__all__ = [
+    "CheckpointError",
+    "CheckpointStore",
+    "HubPusher",
+    "ModelFiles",
+    "RngState",
+    "Saved",
+    "Stateful",
+    "__version__",
+    "model_card",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from . import commit, hf_layout
 from .errors import CheckpointError
-from .hf_layout import PeerCheckpoint
+from .hf_layout import TRAINER_STATE, PeerCheckpoint
 from .restore import OwnCheckpoint, open_checkpoint
 from .store import CheckpointStore, Saved
 
@@ -56,9 +57,7 @@ def to_peers(checkpoint: str | PathLike[str], target: str | PathLike[str]) -> Pa
     rng_by_rank = [source.read_rank("rng", i) for i in ranks]
     folder = commit.begin(target.parent, target.name)
     try:
-        for name in _foreign_files(source):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source.path / name, folder / name)
+        _copy_files(source, folder)
         hf_layout.write_peer_files(folder, states, source.step, rng_by_rank)
         commit.record_all(folder, {})
         commit.give_name(folder, target)
@@ -66,12 +65,6 @@ def to_peers(checkpoint: str | PathLike[str], target: str | PathLike[str]) -> Pa
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return target
-
-
-def _foreign_files(source: OwnCheckpoint) -> list[str]:
-    """What isn't ours alone: all files but states, though the weights of a part "model" are a model's file, too."""
-    ours = source.state_files() - {"model.safetensors"}
-    return [name for name in source.manifest.files if name not in ours]
 
 
 def from_peers(checkpoint: str | PathLike[str], target: str | PathLike[str]) -> Saved:
@@ -99,11 +92,16 @@ def from_peers(checkpoint: str | PathLike[str], target: str | PathLike[str]) -> 
     if "rng" in source.parts:
         parts["rng"] = _Held(source.read_states({"rng": _Held({})})["rng"], per_rank=True)
 
-    def copy_files(folder: Path) -> None:
-        for path in source.model_files():
-            shutil.copyfile(path, folder / path.name)
+    extra_files = {"copied": partial(_copy_files, source)}
+    return CheckpointStore(target.parent).save(source.step, parts, extra_files=extra_files)
 
-    return CheckpointStore(target.parent).save(source.step, parts, extra_files={"copied": copy_files})
+
+def _copy_files(source: OwnCheckpoint | PeerCheckpoint, folder: Path) -> None:
+    """Copy what both layouts have: the model's own files, and the Trainer's progress."""
+    names = [*source.model_files(), TRAINER_STATE]
+    for name in (name for name in names if (source.path / name).exists()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.path / name, folder / name)
 
 
 def _new(target: str | PathLike[str]) -> Path:

@@ -22,7 +22,7 @@ from .ranks import rank
 from .stateful import Stateful
 from .tensors import check_length
 
-STATE = "trainer_state.json"
+TRAINER_STATE = "trainer_state.json"
 OPTIMIZER, SCHEDULER, SCALER = "optimizer.pt", "scheduler.pt", "scaler.pt"
 _PICKLES = {"optimizer": OPTIMIZER, "scheduler": SCHEDULER, "scaler": SCALER}
 _SAFE_TORCH = (2, 10)
@@ -40,7 +40,7 @@ _HARMLESS: list[Any] = [
 
 def looks_like_peers(path: Path) -> bool:
     """Whether a folder is a checkpoint of transformers' Trainer, finished or not, and not a broken one of ours."""
-    return (path / STATE).is_file() and not (path / "state.json").exists()
+    return (path / TRAINER_STATE).is_file() and not (path / "state.json").exists()
 
 
 class PeerCheckpoint:
@@ -52,7 +52,7 @@ class PeerCheckpoint:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._state = _read_state(path / STATE)
+        self._state = _read_state(path / TRAINER_STATE)
         self.step = int(self._state["global_step"])
         self.metric: float | None = None
         files = {file.name for file in path.iterdir()}
@@ -94,11 +94,11 @@ class PeerCheckpoint:
             states["model"] = read_weights(self.path, model)
         return states
 
-    def model_files(self) -> list[Path]:
-        """The files that aren't the Trainer's states: weights, configuration, tokenizer, `trainer_state.json`."""
-        states = {*_PICKLES.values(), "training_args.bin"}
-        files = (path for path in self.path.iterdir() if path.is_file())
-        return sorted(path for path in files if path.name not in states and not path.name.startswith("rng_state"))
+    def model_files(self) -> list[str]:
+        """The files that aren't the Trainer's states."""
+        states = {*_PICKLES.values(), TRAINER_STATE, "training_args.bin"}
+        names = (path.name for path in self.path.iterdir() if path.is_file())
+        return sorted(name for name in names if name not in states and not name.startswith("rng_state"))
 
     def _read_rng(self) -> dict[str, Any]:
         own = self.path / f"rng_state_{rank()}.pth"
@@ -129,11 +129,11 @@ def write_peer_files(folder: Path, states: Mapping[str, Any], step: int, rng_by_
         torch.save(
             {"python": state["python"], "numpy": state["numpy"], "cpu": state["torch"], **devices}, folder / name
         )
-    if not (folder / STATE).exists():
+    if not (folder / TRAINER_STATE).exists():
         progress = states.get("progress")
         known = progress if isinstance(progress, dict) and "global_step" in progress else {}
         state = {"log_history": [], "stateful_callbacks": {}, "global_step": step} | known
-        (folder / STATE).write_text(json.dumps(state))
+        (folder / TRAINER_STATE).write_text(json.dumps(state))
 
 
 def _as_list(states: object) -> list[Any]:

@@ -13,7 +13,7 @@ from .capture import STATE, VERSION, own_file, tensor_file
 from .decode import decode
 from .encode import Json
 from .errors import CheckpointError
-from .hf_layout import PeerCheckpoint, looks_like_peers
+from .hf_layout import TRAINER_STATE, PeerCheckpoint, looks_like_peers
 from .manifest import NAME, Manifest
 from .model_files import has_weights, read_weights
 from .ranks import rank
@@ -38,6 +38,10 @@ class Checkpoint(Protocol):
 
     def read_states(self, parts: Mapping[str, Stateful]) -> dict[str, Any]:
         """The states of those `parts` that the checkpoint has."""
+        ...
+
+    def model_files(self) -> list[str]:
+        """The files that are the model's: weights, configuration, tokenizer; no states of the training."""
         ...
 
 
@@ -101,11 +105,12 @@ class OwnCheckpoint:
         """One rank's state of a part that each rank has its own of."""
         return decode(_read_json(self.path / own_file(name, of_rank, self.manifest.world_size), "state"), {})
 
-    def state_files(self) -> set[str]:
-        """The files that hold states of parts."""
+    def model_files(self) -> list[str]:
+        """All files but the states of parts; the weights of a part "model" are a model's file, too."""
         ranks = self.manifest.world_size
         own = {own_file(name, i, ranks) for name in self.manifest.ranked for i in range(ranks)}
-        return {STATE, *own, *map(tensor_file, self.parts)}
+        states = {STATE, TRAINER_STATE, *own, *map(tensor_file, self.parts)} - {tensor_file("model")}
+        return [name for name in self.manifest.files if name not in states]
 
 
 def _read_json(path: Path, key: str) -> Any:

@@ -1,0 +1,1 @@
+"""Pushing checkpoints to the hub."""
