@@ -14,6 +14,7 @@ from . import weights
 from .errors import ArgumentError
 from .logs import get_logger
 from .plan import Position, TrainingPlan
+from .schedules import Settings
 from .state import ExportableState, TrainerState
 
 if TYPE_CHECKING:
@@ -265,12 +266,15 @@ class Checkpointing:
         parts["epoch_rng"] = run.epoch_rng
         if self.trainer.args.ignore_data_skip:
             parts.pop("data", None)
+        settings = Settings(run.optimizer, run.scheduler)
         saved = self.store.load(parts, checkpoint, strict=False)
         progress: Progress = parts["progress"]
         if saved is None or "progress" not in saved.parts:
             raise ArgumentError(
                 "resume_from_checkpoint", str(checkpoint), "it holds a model but no training state (save_only_model?)"
             )
+        if self.trainer.given_optimizers[0] is None:
+            settings.win()
         if not progress.has_position:
             place_by_steps(run.position, run.plan, run.state.global_step)
         rows = self.trainer.train_batch_size * run.engine.world_size

@@ -118,7 +118,8 @@ class BatchLoader(DataLoader[Any]):
 class StreamLoader(DataLoader[Any]):
     """A DataLoader over an iterable data set, whose place is kept by the data set itself where it can.
 
-    With several processes, consecutive batches are dealt out in turn.
+    With several processes, consecutive batches are dealt out in turn. A shuffle buffer is not part of a data
+    set's state, so such a stream is read again from its start, without making batches of what is left out.
     """
 
     def __init__(
@@ -126,39 +127,64 @@ class StreamLoader(DataLoader[Any]):
     ) -> None:
         self.rank = rank
         self.world_size = world_size
-        self.within_epoch = False
+        self.start = 0
+        self.is_placed = False
         super().__init__(dataset, collate_fn=collate_fn, **settings)
 
     @property
     def keeps_place(self) -> bool:
-        return self.num_workers == 0 and hasattr(self.dataset, "state_dict") and hasattr(self.dataset, "load_state_dict")
+        stateful = hasattr(self.dataset, "state_dict") and hasattr(self.dataset, "load_state_dict")
+        return self.num_workers == 0 and stateful and not has_shuffle_buffer(self.dataset)
 
     def state_dict(self) -> dict[str, Any]:
         return {"dataset": self.dataset.state_dict()} if self.keeps_place else {}  # type: ignore[attr-defined]  # looked for above
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if state_dict:
+        if state_dict and self.keeps_place:
             self.dataset.load_state_dict(state_dict["dataset"])  # type: ignore[attr-defined]  # looked for by keeps_place
+            self.is_placed = True
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
-        self.within_epoch = start > 0
+        """Choose the epoch of the next pass, and how many of its rows, over all processes, have been consumed."""
+        self.start = start
         set_epoch = getattr(self.dataset, "set_epoch", None)
         if set_epoch is not None:
             set_epoch(epoch)
 
     def __iter__(self) -> Any:
-        if self.num_workers > 0:
-            return itertools.islice(super().__iter__(), self.rank, None, self.world_size)
-        return itertools.islice(self._read_here(), self.rank, None, self.world_size)
+        batches = self._read_here() if self.num_workers == 0 else self._read_in_workers()
+        return itertools.islice(batches, self.rank, None, self.world_size)
+
+    def _read_in_workers(self) -> Iterator[Any]:
+        state = torch.get_rng_state()
+        iterator = super().__iter__()
+        if self.start > 0:
+            torch.set_rng_state(state)
+        return itertools.islice(iterator, self.start // (self.batch_size or 1), None)
 
     def _read_here(self) -> Iterator[Any]:
-        if not self.within_epoch:
+        if self.start == 0:
             draw_base_seed()
         rows = iter(self.dataset)
+        if not self.is_placed:
+            rows = itertools.islice(rows, self.start, None)
+        self.is_placed = False
         size = self.batch_size or 1
         while batch := list(itertools.islice(rows, size)):
             if len(batch) == size or not self.drop_last:
                 yield self.collate_fn(batch)
+
+
+def has_shuffle_buffer(dataset: Any) -> bool:
+    """Whether a `datasets` stream shuffles in a buffer, which its state leaves out."""
+    inner = [getattr(dataset, "_ex_iterable", None)]
+    while inner:
+        step = inner.pop()
+        if step is not None and hasattr(step, "buffer_size"):
+            return True
+        inner += [getattr(step, "ex_iterable", None)] if hasattr(step, "ex_iterable") else []
+        inner += getattr(step, "ex_iterables", None) or []
+    return getattr(dataset, "_shuffling", None) is not None
 
 
 def draw_base_seed() -> None:
@@ -186,8 +212,7 @@ def batches_from(loader: Iterable[Any], epoch: int, rows: int, batches: int) -> 
     set_epoch = getattr(loader, "set_epoch", None) or getattr(getattr(loader, "sampler", None), "set_epoch", None)
     if isinstance(loader, BatchLoader | StreamLoader):
         loader.set_epoch(epoch, rows)
-        starts_there = isinstance(loader, BatchLoader) or loader.keeps_place
-        return iter(loader) if starts_there else itertools.islice(iter(loader), batches, None)
+        return iter(loader)
     if set_epoch is not None:
         set_epoch(epoch)
     iterator = iter(loader)

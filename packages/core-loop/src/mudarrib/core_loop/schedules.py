@@ -91,3 +91,34 @@ def create(
 def follows_metric(scheduler: Any) -> bool:
     """Whether the scheduler steps on an evaluation's metric rather than at each optimizer step."""
     return isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) or type(scheduler).__name__ == "GreedyLR"
+
+
+class Settings:
+    """An optimizer's settings as the arguments give them, to hold against those that a checkpoint brings back.
+
+    Args:
+        optimizer: Before its state is loaded.
+        scheduler: Likewise.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, scheduler: Any) -> None:
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        self.groups = [
+            {name: value for name, value in group.items() if name not in ("params", "lr")}
+            for group in optimizer.param_groups
+        ]
+        self.base_lrs = list(getattr(scheduler, "base_lrs", []))
+
+    def win(self) -> None:
+        """After loading: the settings given now hold, and the schedule goes on from the step reached."""
+        for group, now in zip(self.optimizer.param_groups, self.groups, strict=True):
+            group.update(now)
+        if isinstance(self.scheduler, LambdaLR):
+            self.scheduler.base_lrs = self.base_lrs
+            step = self.scheduler.last_epoch
+            for group, base, factor in zip(
+                self.optimizer.param_groups, self.base_lrs, self.scheduler.lr_lambdas, strict=True
+            ):
+                group["lr"] = base * factor(step)
+            self.scheduler._last_lr = [group["lr"] for group in self.optimizer.param_groups]

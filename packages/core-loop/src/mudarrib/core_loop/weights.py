@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ def save(model: torch.nn.Module, folder: Path, state_dict: dict[str, Any] | None
     """
     folder.mkdir(parents=True, exist_ok=True)
     if hasattr(model, "save_pretrained"):
-        model.save_pretrained(folder, state_dict=state_dict)
+        with no_progress_bar():
+            model.save_pretrained(folder, state_dict=state_dict)
         return
     from safetensors.torch import save_model
 
@@ -36,6 +39,20 @@ def save(model: torch.nn.Module, folder: Path, state_dict: dict[str, Any] | None
     from safetensors.torch import save_file
 
     save_file({name: tensor.contiguous() for name, tensor in state_dict.items()}, folder / WEIGHTS)
+
+
+@contextlib.contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """Without the bar that transformers draws over the files it writes, through our own."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def load(model: torch.nn.Module, folder: Path) -> None:
