@@ -29,7 +29,16 @@ def decode(tree: Json, tensors: Mapping[str, torch.Tensor]) -> Any:  # whatever 
         return _Decoder(tensors).value(tree)
     except CheckpointError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        RuntimeError,
+        OverflowError,
+        MemoryError,
+    ) as error:
         raise _damaged(f"{type(error).__name__}: {error}") from error
 
 

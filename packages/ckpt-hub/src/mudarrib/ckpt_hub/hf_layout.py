@@ -73,8 +73,11 @@ class PeerCheckpoint:
                 check_length(file)
 
     def check_hashes(self) -> None:
-        """The same: the Trainer keeps no checksums. torch and zip have their own, seen when the files are read."""
+        """Compare the checksums inside torch's files; weights in safetensors have none."""
         self.check_sizes()
+        for file in self.path.iterdir():
+            if file.suffix in (".pt", ".pth"):
+                _check_zip(file)
 
     def read_states(self, parts: Mapping[str, Stateful]) -> dict[str, Any]:
         """The states of those `parts` that the checkpoint has.
@@ -134,6 +137,16 @@ def write_peer_files(folder: Path, states: Mapping[str, Any], step: int, rng_by_
         known = progress if isinstance(progress, dict) and "global_step" in progress else {}
         state = {"log_history": [], "stateful_callbacks": {}, "global_step": step} | known
         (folder / TRAINER_STATE).write_text(json.dumps(state))
+
+
+def _check_zip(path: Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise CheckpointError(str(path), f"damaged ({error})", _FIX) from error
+    if damaged is not None:
+        raise CheckpointError(str(path), f"damaged (the checksum of {damaged} is wrong)", _FIX)
 
 
 def _as_list(states: object) -> list[Any]:

@@ -67,7 +67,7 @@ class Manifest:
             return cls._from_json(body)
         except FileNotFoundError as error:
             raise CheckpointError(str(path), "missing: the folder is not a finished checkpoint", _FIX) from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise CheckpointError(str(path), f"damaged ({error})", _FIX) from error
 
     @classmethod
@@ -124,6 +124,6 @@ def _digest(body: Mapping[str, object]) -> str:
 
 def _inside(name: str) -> str:
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in name or "\0" in name:
         raise ValueError(f"{name!r} points outside the folder")
     return name

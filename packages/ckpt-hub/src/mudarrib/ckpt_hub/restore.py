@@ -96,6 +96,8 @@ class OwnCheckpoint:
     def read_shared(self, names: Iterable[str]) -> dict[str, Any]:
         """The states of parts that all ranks share."""
         trees = _read_json(self.path / STATE, "parts")
+        if not isinstance(trees, dict):
+            raise CheckpointError(str(self.path / STATE), "damaged (no parts)", "Use an older checkpoint.")
         files = {name: tensor_file(name) for name in names}
         there = {name: file for name, file in files.items() if file in self.manifest.files}
         tensors = {name: read_tensors(self.path / file) for name, file in there.items()}
