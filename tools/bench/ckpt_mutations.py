@@ -157,9 +157,7 @@ def mutate(new: Path, old: Path, flag: Path) -> tuple[str, bool]:
         "swap with older": lambda: swap(path, old / path.name),
         "hostile JSON": lambda: path.write_bytes(random.choice(HOSTILE_JSON)),
         "pickle in place": lambda: bomb(path, flag),
-        "pickle beside": lambda: bomb(
-            new / random.choice(["optimizer.pt", "rng_state.pth", "pytorch_model.bin"]), flag
-        ),
+        "pickle beside": lambda: bomb(beside, flag),
         "pickles, no manifest": lambda: (bomb(new / "optimizer.pt", flag), (new / "manifest.json").unlink()),
         "grow": lambda: path.write_bytes(path.read_bytes() + b"\0" * random.randint(1, 9)),
         "folder in place": lambda: (path.unlink(), path.mkdir()),

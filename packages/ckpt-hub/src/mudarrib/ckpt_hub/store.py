@@ -185,9 +185,36 @@ class CheckpointStore:
         commit.commit(folder, saved.path, manifest)
 
     def _retain(self, newest: Path, protect: Collection[int | str | PathLike[str]]) -> None:
-        safe = [item if isinstance(item, int) else self._locate(item) for item in protect]
-        for path in to_delete(self.checkpoints(), self.keep, newest=newest, protect=safe):
+        for path in to_delete(self.checkpoints(), self.keep, newest=newest, protect=self._protected(protect)):
             commit.remove(path)
+
+    def _protected(self, protect: Collection[int | str | PathLike[str]]) -> list[int | Path]:
+        return [item if isinstance(item, int) else self._locate(item) for item in protect]
+
+    def prune(
+        self, keep: int, *, protect: Collection[int | str | PathLike[str]] = (), dry_run: bool = False
+    ) -> list[Path]:
+        """Delete all valid checkpoints but the newest `keep` and the protected.
+
+        Args:
+            keep: How many stay, at least 1.
+            protect: Steps or paths of checkpoints that stay in any case.
+            dry_run: Delete nothing.
+
+        Returns:
+            The folders deleted, or that would be.
+
+        Raises:
+            CheckpointError: `keep` is below 1, or another process is writing here.
+        """
+        if keep < 1:
+            raise CheckpointError("keep", keep, "Keep at least 1 checkpoint.")
+        gone = to_delete(self.checkpoints(), keep, protect=self._protected(protect))
+        if gone and not dry_run:
+            self._lock.acquire()
+            for path in gone:
+                commit.remove(path)
+        return gone
 
     def finish_snapshot(self) -> None:
         """Return when the state may be changed again, after a save with `defer_copy`.
