@@ -13,7 +13,9 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-WORDS = "the a film was good bad not very and plot acting slow great dull fine user assistant system hello world".split()
+WORDS = (
+    "the a film was good bad not very and plot acting slow great dull fine user assistant system hello world".split()
+)
 SPECIAL = ["[UNK]", "[PAD]", "[EOS]", "[BOS]"]
 CHATML = (
     "{% for m in messages %}{{ '<s> ' + m['role'] + ' ' + m['content'] + ' [EOS] ' }}{% endfor %}"

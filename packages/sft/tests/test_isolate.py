@@ -3,8 +3,8 @@
 import pytest
 import torch
 import transformers
-from mudarrib.sft.errors import ArgumentError
-from mudarrib.sft.isolate import Isolation, segments
+from mudarrib.core_loop import ArgumentError
+from mudarrib.sft.isolation import Isolation, segments
 from mudarrib.sft.probe import crosstalk, isolate
 
 COMMON = {"vocab_size": 40, "bos_token_id": 3, "eos_token_id": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
-from .errors import ArgumentError
+from mudarrib.core_loop import ArgumentError
 from .formats import Message, clean_messages
 from .masking import Span, has_generation_marks
 

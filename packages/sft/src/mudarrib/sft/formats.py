@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, TypeAlias
 
-from .errors import ArgumentError
+from mudarrib.core_loop import ArgumentError
 
 Row: TypeAlias = Mapping[str, Any]
 Columns: TypeAlias = Mapping[str, list[Any]]
@@ -42,7 +42,9 @@ def detect(row: Row, text_field: str) -> Format:
     """
     if "image" in row or "images" in row:
         raise ArgumentError(
-            "train_dataset", sorted(row), "images can't be trained on here; remove the column to train on the text alone"
+            "train_dataset",
+            sorted(row),
+            "images can't be trained on here; remove the column to train on the text alone",
         )
     if "input_ids" in row:
         return Format.TOKENS

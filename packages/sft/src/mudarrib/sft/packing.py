@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import ArgumentError
+from mudarrib.core_loop import ArgumentError
 
 Ints = NDArray[np.int64]
 Strategy = Literal["bfd", "bfd_split", "wrapped"]

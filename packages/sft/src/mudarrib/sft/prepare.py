@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from datasets import Dataset, IterableDataset
 
-from .errors import ArgumentError
+from mudarrib.core_loop import ArgumentError
 from .formats import Columns, Format, FormattingFunc, detect, formatted
 from .packed import PackedDataset, pack_batch
 from .packing import Strategy
@@ -75,7 +75,9 @@ class Preparation:
         _check_assistant_only(recipe, row)
         if recipe.tokenizer.eos_token_id is None and kind in (Format.TEXT, Format.PROMPT_COMPLETION):
             raise ArgumentError(
-                "eos_token", None, "the tokenizer has no EOS token, so that the model would never learn to stop; name one"
+                "eos_token",
+                None,
+                "the tokenizer has no EOS token, so that the model would never learn to stop; name one",
             )
         return recipe
 
@@ -178,7 +180,9 @@ def tokenised(dataset: Dataset, recipe: Recipe, name: str, num_proc: int | None)
 
 
 def _why(recipe: Recipe) -> str:
-    cut = "" if recipe.max_length is None else f", or cut at max_length={recipe.max_length} before what is to be learned"
+    cut = (
+        "" if recipe.max_length is None else f", or cut at max_length={recipe.max_length} before what is to be learned"
+    )
     return f"empty, without a token to learn{cut}"
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from .errors import ArgumentError
-from .isolate import Isolation
+from mudarrib.core_loop import ArgumentError
+from .isolation import Isolation
 
 LENGTHS = (6, 7)
 
@@ -32,21 +32,22 @@ def isolate(model: nn.Module, argument: str = "packing") -> Isolation:
         ArgumentError: neither keeps the examples apart (state-space models, for one).
     """
     subject = probed_model(model)
-    worst = 0.0
+    evidence = []
     for in_layers in (False, True):
         isolation = Isolation(subject, in_layers)
         try:
-            worst = crosstalk(subject)
+            excess = crosstalk(subject)
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
-            worst, cause = float("inf"), error
-            if in_layers:
-                raise ArgumentError(argument, True, _refusal(model, f"a packed batch fails in it: {error}")) from cause
-        finally:
-            if worst > 1 or subject is not model:
-                isolation.remove()
-        if worst <= 1:
-            return isolation if subject is model else Isolation(model, in_layers)
-    raise ArgumentError(argument, True, _refusal(model, f"logits change {worst:.0f} times more than rounding can"))
+            excess = float("inf")
+            evidence.append(f"a packed batch fails in it: {error}")
+        if excess > 1:
+            isolation.remove()
+            evidence.append(f"the logits change {excess:.0f} times more than rounding can")
+        elif subject is model:
+            return isolation
+        else:
+            return Isolation(model, in_layers)
+    raise ArgumentError(argument, True, _refusal(model, evidence[0]))
 
 
 def _refusal(model: nn.Module, evidence: str) -> str:

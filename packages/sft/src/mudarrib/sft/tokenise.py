@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from .chat import Chat
-from .errors import ArgumentError
+from mudarrib.core_loop import ArgumentError
 from .formats import Columns, Format
 from .masking import IGNORED, Mask, after, common_prefix, tokens_in_spans
 
@@ -191,7 +191,9 @@ def template_options(columns: Columns, n_rows: int) -> list[dict[str, Any]]:
     return [{**({"tools": tool} if tool else {}), **(more or {})} for tool, more in zip(parsed, extra, strict=True)]
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], special: bool = True, adds_eos: bool = True) -> Ids:
+def encode(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], special: bool = True, adds_eos: bool = True
+) -> Ids:
     """Token ids of texts; a BOS that both the text and the tokenizer bring stays single.
 
     Args:
@@ -227,10 +229,10 @@ def with_eos(tokenizer: PreTrainedTokenizerBase, ids: Ids) -> Ids:
     for row in ids:
         if row and row[-1] != eos:
             row.append(eos)
+        elif row[-2:] == [eos, eos]:  # one from the text, one from the tokenizer
+            row.pop()
     return ids
 
 
 def _after_prompts(prompts: Ids, whole: Ids) -> Masks:
-    return [
-        after(common_prefix(prompt, row), len(row)) for prompt, row in zip(prompts, whole, strict=True)
-    ]
+    return [after(common_prefix(prompt, row), len(row)) for prompt, row in zip(prompts, whole, strict=True)]
