@@ -33,7 +33,7 @@ class SFTConfig(TrainingArguments):
     learning_rate: float = _option(2e-5, "Peak learning rate.")
     logging_steps: float = _option(10, "Log every so many steps; below 1, every such share of all steps.")
     gradient_checkpointing: bool = _option(True, "Recompute activations in the backward pass, to save memory.")
-    bf16: bool | None = _option(None, "Mixed precision in bfloat16; by default where a GPU has it and fp16 is off.")
+    bf16: bool = _option(None, "Mixed precision in bfloat16; by default where a GPU has it and fp16 is off.")
 
     model_init_kwargs: dict[str, Any] | str | None = _option(
         None, "Arguments of AutoModelForCausalLM.from_pretrained, for a model that is given by name."
