@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .arguments import TrainingArguments, parse_args
+    from .arguments import TrainingArguments
+    from .arguments.cli import parse_args
     from .callbacks import (
         DefaultFlowCallback,
         EarlyStoppingCallback,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "TrainingArguments": "arguments",
-    "parse_args": "arguments",
+    "parse_args": "arguments.cli",
     "ArgumentError": "errors",
     "DefaultFlowCallback": "callbacks",
     "EarlyStoppingCallback": "callbacks",
