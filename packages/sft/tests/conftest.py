@@ -88,3 +88,36 @@ def llama():
 @pytest.fixture
 def chatml():
     return CHATML
+
+
+@pytest.fixture
+def run_args(tmp_path):
+    """Keywords of a quiet run on the CPU."""
+    return {
+        "output_dir": str(tmp_path / "out"),
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "gradient_checkpointing": False,
+        "logging_steps": 1,
+        "max_steps": 3,
+        "max_length": 32,
+    }
+
+
+@pytest.fixture
+def sft(tokenizer, llama, run_args):
+    """A factory of trainers; keywords of SFTConfig and of SFTTrainer may be mixed."""
+    from mudarrib.sft import SFTConfig, SFTTrainer
+
+    of_trainer = {"train_dataset", "eval_dataset", "model", "processing_class", "callbacks", "formatting_func",
+                  "compute_metrics", "data_collator", "compute_loss_func", "peft_config"}  # fmt: skip
+
+    def make(cls=SFTTrainer, **options):
+        given = {name: options.pop(name) for name in of_trainer & set(options)}
+        given.setdefault("model", llama())
+        given.setdefault("processing_class", tokenizer())
+        return cls(args=SFTConfig(**{**run_args, **options}), **given)
+
+    return make

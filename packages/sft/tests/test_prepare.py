@@ -24,9 +24,7 @@ MARKED = (
 
 
 def preparation(tokenizer, completion_only=None, formatting_func=None, strategy="bfd", num_proc=None, **recipe):
-    return Preparation(
-        Recipe(tokenizer, Format.TEXT, **recipe), completion_only, formatting_func, strategy, num_proc
-    )
+    return Preparation(Recipe(tokenizer, Format.TEXT, **recipe), completion_only, formatting_func, strategy, num_proc)
 
 
 def words(tokenizer, row):

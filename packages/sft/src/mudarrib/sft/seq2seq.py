@@ -13,6 +13,7 @@ from transformers import DataCollatorForSeq2Seq, GenerationConfig
 
 from .seq2seq_arguments import Seq2SeqTrainingArguments
 
+DEFAULT_NEW_TOKENS = 20  # what `generate` does where nothing is said
 NOT_FOR_GENERATION = ("labels", "decoder_input_ids", "decoder_attention_mask", "decoder_inputs_embeds")
 
 
@@ -105,8 +106,9 @@ class Seq2SeqTrainer(Trainer):
         with torch.no_grad(), self.compute_loss_context_manager():
             asked = {name: value for name, value in inputs.items() if name not in NOT_FOR_GENERATION}
             generated = cast(Any, self.engine.unwrap(model)).generate(**asked, **options)
-            loss = self.evaluation_loss(model, dict(inputs))[0].mean().detach() if "labels" in inputs else None
-        return loss, self.padded(generated, options), inputs.get("labels")
+            labels = inputs.get("labels")  # the collator may give None
+            loss = None if labels is None else self.evaluation_loss(model, dict(inputs))[0].mean().detach()
+        return loss, self.padded(generated, options), labels
 
     def options(self) -> dict[str, Any]:
         """Options of `generate`: those of the call, else of the arguments, else of the model's generation config."""
@@ -124,7 +126,8 @@ class Seq2SeqTrainer(Trainer):
         pad = config.pad_token_id
         pad = getattr(self.processing_class, "pad_token_id", None) if pad is None else pad
         new = options.get("max_new_tokens", None if "max_length" in options else config.max_new_tokens)
-        longest = new + 1 if new is not None else options.get("max_length", config.max_length) or 0
+        longest = options.get("max_length", config.max_length) if new is None else new + 1
+        longest = DEFAULT_NEW_TOKENS + 1 if longest is None else longest
         missing = longest - generated.shape[1]
         if missing <= 0:
             return generated
