@@ -41,9 +41,15 @@ def trls(bench: dict[str, Any], config: Any, attn: str, tokenizer: Any) -> float
         trainer = SFTTrainer(
             model=packed,
             args=SFTConfig(
-                folder, packing=True, max_length=32, per_device_train_batch_size=100, report_to="none", bf16=False,
-                gradient_checkpointing=False, use_cpu=True,
-            ),  # fmt: skip
+                folder,
+                packing=True,
+                max_length=32,
+                per_device_train_batch_size=100,
+                report_to="none",
+                bf16=False,
+                gradient_checkpointing=False,
+                use_cpu=True,
+            ),
             train_dataset=datasets.Dataset.from_dict({"input_ids": rows}),
             processing_class=tokenizer,
         )
@@ -51,7 +57,9 @@ def trls(bench: dict[str, Any], config: Any, attn: str, tokenizer: Any) -> float
     flat = batch["input_ids"][0]
     starts = (batch["position_ids"][0] == 0).nonzero().flatten().tolist()
     pieces = [flat[a:b].tolist() for a, b in zip(starts, [*starts[1:], len(flat)], strict=True)]
-    return difference(bench, config, attn, packed, dict(batch, use_cache=False), [rows.index(piece) for piece in pieces])
+    return difference(
+        bench, config, attn, packed, dict(batch, use_cache=False), [rows.index(piece) for piece in pieces]
+    )
 
 
 @torch.no_grad()

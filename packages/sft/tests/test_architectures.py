@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as t
+
 from mudarrib.core_loop import ArgumentError
 from mudarrib.sft.collate import CausalCollator
 from mudarrib.sft.packing import pack

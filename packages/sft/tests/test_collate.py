@@ -2,6 +2,7 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from mudarrib.sft.collate import CausalCollator, positions
 
 ROWS = [{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9], "labels": [-100, 9]}]

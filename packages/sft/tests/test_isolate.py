@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+
 from mudarrib.core_loop import ArgumentError
 from mudarrib.sft.isolation import Isolation, segments
 from mudarrib.sft.probe import crosstalk, isolate

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mudarrib.sft.packing import STRATEGIES, best_fit_decreasing, pack
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)

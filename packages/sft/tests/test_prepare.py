@@ -4,6 +4,7 @@ import datasets
 import numpy as np
 import pytest
 from datasets import Dataset, IterableDataset
+
 from mudarrib.core_loop import ArgumentError
 from mudarrib.sft.formats import Format, clean_messages, detect, formatted
 from mudarrib.sft.packed import PackedDataset

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from datasets import Dataset
+
 from mudarrib.core_loop import ArgumentError, Trainer, TrainingArguments
 from mudarrib.sft import SFTConfig, SFTTrainer
 
@@ -116,7 +117,8 @@ def test_evaluate_and_predict_take_raw_data(sft, sentences):
 def test_a_resumed_run_equals_the_whole_one_bit_for_bit(sft, sentences, tmp_path, packing):
     rows = texts(sentences(60))
     settings = {
-        "train_dataset": rows, "packing": packing, "per_device_train_batch_size": 2, "max_steps": 6, "save_strategy": "steps",
+        "train_dataset": rows, "packing": packing, "per_device_train_batch_size": 2, "max_steps": 6,
+        "save_strategy": "steps",
         "save_steps": 3, "learning_rate": 1e-2,
     }  # fmt: skip
     whole = sft(**settings, output_dir=str(tmp_path / "whole"))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 from mudarrib.core_loop import ArgumentError
+
 from .formats import Message, clean_messages
 from .masking import Span, has_generation_marks
-
 
 Conversations: TypeAlias = "Sequence[Sequence[Message]]"
 Options: TypeAlias = "Sequence[dict[str, Any]]"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from mudarrib.core_loop import TrainingArguments
 
-from mudarrib.core_loop import ArgumentError
+from mudarrib.core_loop import ArgumentError, TrainingArguments
+
 from .packing import STRATEGIES
 
 
@@ -35,8 +35,9 @@ class SFTConfig(TrainingArguments):
     gradient_checkpointing: bool = _option(True, "Recompute activations in the backward pass, to save memory.")
     bf16: bool = _option(None, "Mixed precision in bfloat16; by default where a GPU has it and fp16 is off.")
 
-    model_init_kwargs: dict[str, Any] | str | None = _option(
-        None, "Arguments of AutoModelForCausalLM.from_pretrained, for a model that is given by name."
+    model_init_kwargs: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={"help": "Arguments of AutoModelForCausalLM.from_pretrained, for a model that is given by name."},
     )
     trust_remote_code: bool = _option(False, "Run the code that comes with a model or tokenizer given by name.")
     router_aux_loss_coef: float | None = _option(
@@ -47,8 +48,8 @@ class SFTConfig(TrainingArguments):
     )
 
     dataset_text_field: str = _option("text", "Column that holds the text.")
-    dataset_kwargs: dict[str, Any] | str | None = _option(
-        None, "{'skip_prepare_dataset': True} leaves the data set as it is."
+    dataset_kwargs: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "{'skip_prepare_dataset': True} leaves the data set as it is."}
     )
     dataset_num_proc: int | None = _option(
         None, "Most processes to tokenise with; as many as pay for themselves (10,000 rows each) are started."
@@ -60,7 +61,7 @@ class SFTConfig(TrainingArguments):
     packing: bool = _option(False, "Put several examples into a row, without attention from one to another.")
     packing_strategy: str = _option(
         "bfd",
-        "bfd: best fit decreasing, long examples are cut; bfd_split: they are split; wrapped: end to end, cut anywhere.",
+        "bfd: best fit decreasing, long examples are cut; bfd_split: they are split; wrapped: end to end, cut.",
         choices=list(STRATEGIES),
     )
     padding_free: bool = _option(False, "Join the examples of a batch into one row, without padding.")

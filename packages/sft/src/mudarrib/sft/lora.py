@@ -18,13 +18,13 @@ def is_adapted(model: nn.Module) -> bool:
     return hasattr(model, "peft_config") and hasattr(model, "get_base_model")
 
 
-def is_quantized(model: nn.Module) -> bool:
+def is_quantized(model: Any) -> bool:
     """Whether a model's weights are quantized, by whatever library."""
     base = model.get_base_model() if is_adapted(model) else model
     return bool(getattr(base, "is_quantized", False)) or getattr(base, "quantization_method", None) is not None
 
 
-def with_adapters(model: nn.Module, peft_config: PeftConfig | None, checkpointing: bool) -> nn.Module:
+def with_adapters(model: Any, peft_config: PeftConfig | None, checkpointing: bool) -> Any:
     """The model with adapters; itself if none are asked for.
 
     Args:
@@ -55,8 +55,7 @@ def with_adapters(model: nn.Module, peft_config: PeftConfig | None, checkpointin
         model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=checkpointing)
     elif checkpointing and hasattr(model, "enable_input_require_grads"):
         model.enable_input_require_grads()
-    adapted: nn.Module = peft.get_peft_model(model, peft_config)
-    return adapted
+    return peft.get_peft_model(model, peft_config)
 
 
 def merged(model: Any) -> nn.Module:

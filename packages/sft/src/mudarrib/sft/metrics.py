@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+
 from mudarrib.core_loop import ExportableState, TrainerCallback
 
 from .masking import IGNORED
@@ -94,14 +95,14 @@ def n_tokens(inputs: Mapping[str, Any], labels: torch.Tensor) -> torch.Tensor:
     mask = inputs.get("attention_mask")
     if isinstance(mask, torch.Tensor) and mask.dim() == 2:
         return mask.sum()
-    positions = inputs.get("position_ids")
+    positions: torch.Tensor | None = inputs.get("position_ids")
     if positions is None:
         return torch.tensor(labels.numel(), device=labels.device)
     return (positions > 0).sum() + (positions[:, 1:] == 1).sum()
 
 
 def dft_loss(logits: torch.Tensor, labels: torch.Tensor, count: torch.Tensor | int | None) -> torch.Tensor:
-    """Dynamic fine-tuning: each token's loss weighted by its probability, which gets no gradient (arXiv 2508.05629, eq. 9).
+    """Dynamic fine-tuning: each token's loss times its probability, as a constant (arXiv 2508.05629).
 
     Args:
         logits: Shape (batch, seq, vocabulary).

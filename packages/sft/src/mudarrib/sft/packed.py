@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import torch
 from datasets import Dataset
 from numpy.typing import NDArray

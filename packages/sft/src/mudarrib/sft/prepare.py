@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from datasets import Dataset, IterableDataset
 
 from mudarrib.core_loop import ArgumentError
+
 from .formats import Columns, Format, FormattingFunc, detect, formatted
 from .packed import PackedDataset, pack_batch
 from .packing import Strategy
@@ -208,7 +209,8 @@ class _Streamed:
 
     def __call__(self, columns: Columns) -> dict[str, list[Any]]:
         rows = self.recipe(columns)
-        return as_table(rows, always_labels=True).to_pydict()
+        columns_of_tokens: dict[str, list[Any]] = as_table(rows, always_labels=True).to_pydict()
+        return columns_of_tokens
 
 
 def needs_labels(recipe: Recipe, names: list[str]) -> bool:

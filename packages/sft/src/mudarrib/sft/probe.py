@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
 from mudarrib.core_loop import ArgumentError
+
 from .isolation import Isolation
 
 LENGTHS = (6, 7)
@@ -59,10 +61,10 @@ def _refusal(model: nn.Module, evidence: str) -> str:
 
 
 def probed_model(model: nn.Module) -> nn.Module:
-    """The model itself or, where its weights are elsewhere (meta device, sharded), a shallow copy made from its config."""
+    """The model or, where its weights are elsewhere (meta device, sharded), a shallow one from its config."""
     if all(p.numel() and not p.is_meta for p in model.parameters()):
         return model
-    config = copy.deepcopy(model.config)
+    config: Any = copy.deepcopy(model.config)
     config.num_hidden_layers = min(2, config.num_hidden_layers)
     with torch.random.fork_rng(devices=[]):
         return type(model)(config)
@@ -98,7 +100,8 @@ def _logits(model: nn.Module, input_ids: torch.Tensor, position_ids: torch.Tenso
 
 def _examples(model: nn.Module, device: torch.device) -> list[torch.Tensor]:
     """Three short rows of ordinary tokens, each of shape (1, tokens); the third replaces the first."""
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    config: Any = model.config
+    config = config.get_text_config() if hasattr(config, "get_text_config") else config
     special = {getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos")}
     usable = [token for token in range(min(config.vocab_size, 1000)) if token not in special]
     generator = torch.Generator().manual_seed(0)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from mudarrib.core_loop import ArgumentError, PredictionOutput, Trainer, TrainingArguments
 from transformers import DataCollatorForSeq2Seq, GenerationConfig
+
+from mudarrib.core_loop import ArgumentError, PredictionOutput, Trainer, TrainingArguments
 
 from .seq2seq_arguments import Seq2SeqTrainingArguments
 

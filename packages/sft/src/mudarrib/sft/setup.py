@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from datasets import Dataset, IterableDataset
-from mudarrib.core_loop import ArgumentError, TrainingArguments, set_seed
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from mudarrib.core_loop import ArgumentError, TrainingArguments, set_seed
 
 from .collate import CausalCollator
 from .config import SFTConfig, deprecated

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from .chat import Chat
 from mudarrib.core_loop import ArgumentError
+
+from .chat import Chat
 from .formats import Columns, Format
 from .masking import IGNORED, Mask, after, common_prefix, tokens_in_spans
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from datasets import Dataset, IterableDataset
-from mudarrib.core_loop import Trainer, TrainingArguments
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from mudarrib.core_loop import Trainer, TrainingArguments
+
 from . import setup
+from .config import SFTConfig
 from .formats import FormattingFunc
-from .lora import merged, with_adapters
+from .lora import merged
 from .metrics import TokenMeter, dft_loss
 
 if TYPE_CHECKING:
@@ -51,11 +54,11 @@ class SFTTrainer(Trainer):
         ArgumentError: something can't work; names the argument, the value and the fix, before training starts.
     """
 
-    args: setup.SFTConfig
+    args: SFTConfig
 
     def __init__(
         self,
-        model: PreTrainedModel | str | None = None,
+        model: PreTrainedModel | nn.Module | str | None = None,
         args: TrainingArguments | None = None,
         data_collator: Collator | None = None,
         train_dataset: Any = None,
@@ -82,6 +85,7 @@ class SFTTrainer(Trainer):
             others["model_init"] = ready.around(others["model_init"])
         else:
             model = ready(setup.load_model(model, config, quantization_config))
+        assert not isinstance(model, str)
         self.token_meter = TokenMeter()
         super().__init__(
             model=model,
