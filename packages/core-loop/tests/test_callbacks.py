@@ -143,7 +143,9 @@ def test_adding_and_removing(tmp_path):
     assert names == [DefaultFlowCallback, PrinterCallback]
 
 
-@pytest.mark.parametrize(("patience", "scores", "stopped"), [(1, [0.5, 0.4, 0.9], 2), (2, [0.5, 0.4, 0.6, 0.5, 0.5], 5)])
+@pytest.mark.parametrize(
+    ("patience", "scores", "stopped"), [(1, [0.5, 0.4, 0.9], 2), (2, [0.5, 0.4, 0.6, 0.5, 0.5], 5)]
+)
 def test_early_stopping_counts_evaluations_without_improvement(tmp_path, patience, scores, stopped):
     values = iter(scores + [0.0] * 9)
     trainer = Trainer(

@@ -79,7 +79,9 @@ def test_workers_change_no_batch(tmp_path, workers):
     settings = {"dataloader_num_workers": workers, "seed": 5}
     if workers:
         settings |= {"dataloader_persistent_workers": True, "dataloader_prefetch_factor": 3}
-    loader = Trainer(model=Regressor(), args=arguments(tmp_path, **settings), train_dataset=Rows()).get_train_dataloader()
+    loader = Trainer(
+        model=Regressor(), args=arguments(tmp_path, **settings), train_dataset=Rows()
+    ).get_train_dataloader()
     expected = torch.randperm(20, generator=torch.Generator().manual_seed(5))
     assert torch.equal(torch.cat([batch["labels"] for batch in loader]), Rows().labels[expected])
 
@@ -87,7 +89,9 @@ def test_workers_change_no_batch(tmp_path, workers):
 def test_data_seed_moves_the_order_alone(tmp_path):
     order = lambda **kw: [
         batch["labels"].tolist()
-        for batch in Trainer(model=Regressor(), args=arguments(tmp_path, **kw), train_dataset=Rows()).get_train_dataloader()
+        for batch in Trainer(
+            model=Regressor(), args=arguments(tmp_path, **kw), train_dataset=Rows()
+        ).get_train_dataloader()
     ]
     assert order(seed=1, data_seed=7) == order(seed=2, data_seed=7) != order(seed=1)
 

@@ -105,7 +105,9 @@ def test_batchwise_metrics(tmp_path):
 
     rows = Rows(11, classes=3)
     got = make(tmp_path, rows=rows, metrics=metrics, batch_eval_metrics=True).evaluate()
-    assert got["eval_accuracy"] == pytest.approx(make(tmp_path, rows=rows, metrics=accuracy).evaluate()["eval_accuracy"])
+    assert got["eval_accuracy"] == pytest.approx(
+        make(tmp_path, rows=rows, metrics=accuracy).evaluate()["eval_accuracy"]
+    )
 
 
 def test_inputs_and_losses_for_the_metrics(tmp_path):
@@ -140,7 +142,9 @@ def test_causal_loss_is_weighted_by_targets(tmp_path):
 
     def pad(batch):
         ids = torch.nn.utils.rnn.pad_sequence([row["input_ids"] for row in batch], batch_first=True)
-        labels = torch.nn.utils.rnn.pad_sequence([row["input_ids"] for row in batch], batch_first=True, padding_value=-100)
+        labels = torch.nn.utils.rnn.pad_sequence(
+            [row["input_ids"] for row in batch], batch_first=True, padding_value=-100
+        )
         return {"input_ids": ids, "labels": labels}
 
     small = make(tmp_path, model, rows, collator=pad, per_device_eval_batch_size=2).evaluate()["eval_loss"]

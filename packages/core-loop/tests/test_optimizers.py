@@ -128,7 +128,9 @@ def test_an_unknown_name_is_refused_with_the_nearest(tmp_path):
 
 @pytest.mark.parametrize("options", ["momentum", "momentum=a lot", "momentun=0.9", "=3"])
 def test_bad_options_are_refused(tmp_path, options):
-    trainer = Trainer(model=Regressor(), args=arguments(tmp_path, optim="sgd", optim_args=options), train_dataset=Rows())
+    trainer = Trainer(
+        model=Regressor(), args=arguments(tmp_path, optim="sgd", optim_args=options), train_dataset=Rows()
+    )
     with pytest.raises(ArgumentError, match="optim_args"):
         trainer.train()
 

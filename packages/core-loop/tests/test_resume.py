@@ -21,7 +21,9 @@ def run(folder, model=None, rows=None, resume=None, trainer=Trainer, callbacks=N
 
 
 def without_timings(history):
-    return [{k: v for k, v in e.items() if "runtime" not in k and "per_second" not in k} for e in history if "loss" in e]
+    return [
+        {k: v for k, v in e.items() if "runtime" not in k and "per_second" not in k} for e in history if "loss" in e
+    ]
 
 
 def test_the_same_seed_gives_the_same_weights_twice(tmp_path):

@@ -61,7 +61,9 @@ def test_an_empty_data_set_is_an_error():
         order(0, 0, 0)
 
 
-@given(lengths=st.lists(st.integers(1, 100), min_size=1, max_size=200), batch=st.integers(1, 8), epoch=st.integers(0, 2))
+@given(
+    lengths=st.lists(st.integers(1, 100), min_size=1, max_size=200), batch=st.integers(1, 8), epoch=st.integers(0, 2)
+)
 def test_length_grouped_order_is_a_permutation_with_the_longest_first(lengths, batch, epoch):
     lengths = np.asarray(lengths)
     grouped = length_grouped_order(lengths, batch, 1, epoch).numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,7 @@ class FusedAdamW(torch.optim.AdamW):
     """
 
     # The undecorated methods: torch's decorators import torch._dynamo.
-    add_param_group = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", torch.optim.Optimizer.add_param_group)
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class FusedAdamW(torch.optim.AdamW):
                 torch._foreach_add_(steps, 1)
                 torch._fused_adamw_(
                     parameters,
-                    [parameter.grad for parameter in parameters],
+                    [parameter.grad for parameter in parameters],  # type: ignore[misc]  # only those with one
                     exp_avgs,
                     exp_avg_sqs,
                     [],

@@ -52,7 +52,9 @@ def metric_value(args: Any, metrics: dict[str, float]) -> tuple[str, float]:
     name = name if name.startswith("eval_") else f"eval_{name}"
     if name not in metrics:
         raise ArgumentError(
-            "metric_for_best_model", args.metric_for_best_model, f"the evaluation gave {sorted(metrics)}; name one of them"
+            "metric_for_best_model",
+            args.metric_for_best_model,
+            f"the evaluation gave {sorted(metrics)}; name one of them",
         )
     return name, metrics[name]
 

@@ -199,8 +199,8 @@ class Checkpointing:
                 )
             return newest.path
         path = Path(resume_from)
-        if not path.is_dir() and (Path(self.trainer.args.output_dir) / path).is_dir():
-            path = Path(self.trainer.args.output_dir) / path
+        if not path.is_dir() and (self.trainer.args.folder / path).is_dir():
+            path = self.trainer.args.folder / path
         if not path.is_dir():
             raise ArgumentError("resume_from_checkpoint", resume_from, "give the path of a checkpoint folder")
         return path
@@ -230,10 +230,10 @@ class Checkpointing:
         if run.last_saved == state.global_step and not run.position.batches:
             # The same step was saved before its epoch ended; only the place in the data has moved on.
             logger.debug("Step %s is saved again at the end of its epoch.", state.global_step)
-        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        folder = args.folder / f"checkpoint-{state.global_step}"
         best = state.best_global_step
         if best is not None:
-            best_folder = Path(args.output_dir) / f"checkpoint-{best}"
+            best_folder = args.folder / f"checkpoint-{best}"
             if best == state.global_step or best_folder.is_dir():
                 state.best_model_checkpoint = str(best_folder)
         parts = self.parts(run)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from . import optimizers
-from .arguments import validate_with_data
 from .callbacks import DefaultFlowCallback, PrinterCallback, ProgressCallback
 from .callbacks.handler import as_instances
 from .callbacks.report import report_callbacks
@@ -58,16 +57,8 @@ def missing(argument: str, fix: str) -> ArgumentError:
     return ArgumentError(argument, None, fix)
 
 
-def check(
-    args: Any,
-    model: Any,
-    model_init: Any,
-    eval_dataset: Any,
-    compute_metrics: Any,
-    given_optimizers: tuple[Any, Any],
-    optimizer_cls_and_kwargs: Any,
-) -> None:
-    """Refuse what cannot work before anything is built.
+def check_model(model: Any, model_init: Any) -> None:
+    """Refuse a model that cannot be trained.
 
     Raises:
         ArgumentError: names the argument, the value and the fix.
@@ -80,15 +71,22 @@ def check(
         raise ArgumentError("model", "on the meta device", "load its weights first: it has none yet")
     if model is not None and not any(parameter.requires_grad for parameter in model.parameters()):
         raise ArgumentError("model", "no parameter requires a gradient", "unfreeze what is to be trained")
-    if given_optimizers[0] is not None and optimizer_cls_and_kwargs is not None:
+
+
+def check_optimizers(args: Any, model_init: Any, given_optimizers: tuple[Any, Any], cls_and_settings: Any) -> None:
+    """Refuse optimizers that do not fit each other, or a name that nobody knows.
+
+    Raises:
+        ArgumentError: names the argument, the value and the fix.
+    """
+    if given_optimizers[0] is not None and cls_and_settings is not None:
         raise ArgumentError("optimizers", given_optimizers, "give optimizers= or optimizer_cls_and_kwargs=, not both")
     if given_optimizers[0] is not None and model_init is not None:
         raise ArgumentError(
             "optimizers", given_optimizers, "with model_init= override create_optimizer: the model is made anew"
         )
-    if given_optimizers[0] is None and optimizer_cls_and_kwargs is None:
+    if given_optimizers[0] is None and cls_and_settings is None:
         optimizers.check_name(str(args.optim))
-    validate_with_data(args, has_eval_dataset=eval_dataset is not None, has_metrics=compute_metrics is not None)
 
 
 def choose_engine(args: Any) -> Engine:

@@ -18,7 +18,7 @@ LABEL_COLUMNS = ("label", "label_ids")
 Collator = Callable[[list[Any]], Any]
 
 
-def stack_rows(rows: Sequence[Any]) -> Any:
+def stack_rows(rows: list[Any]) -> Any:
     """The default collator: stack each column; `label` and `label_ids` become `labels`, texts are left out.
 
     Args:

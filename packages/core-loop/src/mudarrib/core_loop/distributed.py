@@ -52,8 +52,8 @@ class DistributedEngine(Engine):
             )
 
     def prepare_model(self, model: torch.nn.Module, training: bool = True) -> torch.nn.Module:
-        wrapped = self.accelerator.prepare_model(super().prepare_model(model), evaluation_mode=not training)
-        return wrapped  # type: ignore[no-any-return]  # accelerate is untyped here
+        inner = super().prepare_model(model)
+        return self.accelerator.prepare_model(inner, evaluation_mode=not training)  # type: ignore[no-any-return]  # accelerate is untyped here
 
     def prepare_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         super().prepare_optimizer(optimizer)

@@ -179,13 +179,14 @@ def set_mode(model: torch.nn.Module, optimizer: Any, training: bool) -> None:
 
 def batch_metrics(trainer: Trainer, gathered: dict[str, Any], loss: Any, is_last: bool) -> dict[str, Any]:
     include = trainer.args.include_for_metrics
+    compute: Any = trainer.compute_metrics
     prediction = EvalPrediction(
         gathered["predictions"],
         gathered["labels"],
         inputs=gathered["inputs"] if "inputs" in include else None,
         losses=loss if "loss" in include else None,
     )
-    result: dict[str, Any] = trainer.compute_metrics(prediction, compute_result=is_last) or {}
+    result: dict[str, Any] = compute(prediction, compute_result=is_last) or {}
     return result
 
 
@@ -199,10 +200,11 @@ def finish(
     if losses.losses:
         each = trainer.engine.gather_losses(*losses.arrays())
         mean_loss = losses.mean(*each)
-    if trainer.compute_metrics is not None and not args.batch_eval_metrics and predictions is not None:
-        if labels is not None:
-            row_losses = np.repeat(each[0], each[1]) if each is not None and "loss" in args.include_for_metrics else None
-            metrics = trainer.compute_metrics(EvalPrediction(predictions, labels, arrays["inputs"], row_losses)) or {}
+    compute = None if args.batch_eval_metrics else trainer.compute_metrics
+    if compute is not None and predictions is not None and labels is not None:
+        asked = each is not None and "loss" in args.include_for_metrics
+        row_losses = np.repeat(each[0], each[1]) if each is not None and asked else None
+        metrics = compute(EvalPrediction(predictions, labels, arrays["inputs"], row_losses)) or {}
     named = {name: plain(value) for name, value in metrics.items()}
     if mean_loss is not None:
         named[f"{prefix}_loss"] = mean_loss
@@ -253,8 +255,6 @@ def evaluate(
 def add_speed(trainer: Trainer, output: EvalLoopOutput, prefix: str, started: float) -> None:
     steps = math.ceil(output.num_samples / (trainer.args.eval_batch_size * trainer.engine.world_size))
     output.metrics.update(speed_metrics(prefix, started, samples=output.num_samples, steps=steps))
-
-
 
 
 def predict(

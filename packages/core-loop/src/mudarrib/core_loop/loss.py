@@ -149,7 +149,7 @@ class LossRule:
         if labels is not None:
             return label_smoothing(outputs, labels, self.smoothing, count, self.facts.shifts_labels), outputs
         loss = loss_of(outputs, inputs)
-        return (loss if own is None else loss * (own / count)), outputs
+        return (loss if own is None or count is None else loss * (own / count)), outputs
 
 
 def loss_of(outputs: Any, inputs: Any) -> torch.Tensor:
@@ -213,6 +213,6 @@ class LossCall:
 def _reads(method: Callable[..., Any], name: str) -> bool:
     function = inspect.unwrap(getattr(method, "__func__", method))
     code = getattr(function, "__code__", None)
-    return code is None or any(
-        instruction.argval == name and instruction.opname.startswith("LOAD") for instruction in dis.get_instructions(code)
-    )
+    if code is None:
+        return True
+    return any(step.argval == name and step.opname.startswith("LOAD") for step in dis.get_instructions(code))

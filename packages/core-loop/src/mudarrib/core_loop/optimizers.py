@@ -113,7 +113,10 @@ def _adafactor(args: Any, groups: list[dict[str, Any]], options: dict[str, str])
     from transformers.optimization import Adafactor
 
     _typed(options, {}, args.optim)
-    return Adafactor(groups, lr=args.learning_rate, scale_parameter=False, relative_step=False)
+    optimizer: torch.optim.Optimizer = Adafactor(
+        groups, lr=args.learning_rate, scale_parameter=False, relative_step=False
+    )
+    return optimizer
 
 
 def _from_torch(cls: str, kinds: Mapping[str, type]) -> Callable[..., torch.optim.Optimizer]:
@@ -129,9 +132,7 @@ OWN: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw_torch": _adamw,
     "adamw_torch_fused": _adamw,
     "adafactor": _adafactor,
-    "sgd": _from_torch(
-        "SGD", {"momentum": float, "dampening": float, "weight_decay": float, "nesterov": bool}
-    ),
+    "sgd": _from_torch("SGD", {"momentum": float, "dampening": float, "weight_decay": float, "nesterov": bool}),
     "adagrad": _from_torch("Adagrad", {"lr_decay": float, "weight_decay": float, "eps": float}),
     "rmsprop": _from_torch(
         "RMSprop", {"momentum": float, "alpha": float, "eps": float, "weight_decay": float, "centered": bool}

@@ -167,4 +167,3 @@ class ProcessBatches(Sampler[list[int]]):
         n = len(self.sampler)  # type: ignore[arg-type]  # torch's Sampler promises no length, every sampler here has one
         round_size = self.batch_size * self.world_size
         return n // round_size if self.drop_last else math.ceil(n / round_size)
-

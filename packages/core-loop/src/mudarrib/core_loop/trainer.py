@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from . import after_step, construction, data, evaluation, optimizers, schedules, seeding, training, weights
-from .arguments import TrainingArguments
+from . import after_step, construction, data, evaluation, loading, optimizers, schedules, seeding, training, weights
+from .arguments import TrainingArguments, validate_with_data
 from .callbacks.handler import CallbackHandler
-from .checkpointing import Checkpointing, Store
+from .checkpointing import Checkpointing
 from .engine import Engine
 from .logs import configure_logging, get_logger
 from .loss import LossCall, LossRule, ModelFacts
@@ -73,7 +73,9 @@ class Trainer:
         self.args = TrainingArguments("tmp_trainer") if args is None else args
         configure_logging(self.args)
         seeding.apply(self.args.seed, self.args.full_determinism)
-        construction.check(self.args, model, model_init, eval_dataset, compute_metrics, optimizers, optimizer_cls_and_kwargs)
+        construction.check_model(model, model_init)
+        construction.check_optimizers(self.args, model_init, optimizers, optimizer_cls_and_kwargs)
+        validate_with_data(self.args, has_eval_dataset=eval_dataset is not None, has_metrics=bool(compute_metrics))
         self.model_init = model_init
         self.engine: Engine = construction.choose_engine(self.args)
         self.memory = MemoryMeter(self.args.skip_memory_metrics, self.engine.device)
@@ -107,7 +109,7 @@ class Trainer:
         self.callback_handler.references.update(model=self.model, processing_class=processing_class)
         self.checkpointing = Checkpointing(self)
         if self.args.should_save:
-            Path(self.args.output_dir).mkdir(parents=True, exist_ok=True)
+            self.args.folder.mkdir(parents=True, exist_ok=True)
         self.callback_handler.fire("on_init_end")
 
     def _read_model(self) -> LossRule:
@@ -131,7 +133,7 @@ class Trainer:
 
     def get_eval_sampler(self, eval_dataset: Any) -> Sampler[int] | None:
         """Order of the rows of an evaluation over all processes; None for an iterable data set."""
-        return None if data.is_iterable_only(eval_dataset) else ResumableSampler(eval_dataset, shuffle=False)
+        return None if loading.is_iterable_only(eval_dataset) else ResumableSampler(eval_dataset, shuffle=False)
 
     def get_train_dataloader(self) -> Any:
         """The loader that `train()` reads; overriding it may return any iterable of batches."""
@@ -189,9 +191,7 @@ class Trainer:
         """Make `self.optimizer`, unless there is one."""
         if self.optimizer is None:
             model = self.model_wrapped
-            groups = optimizers.decay_groups(
-                model, self.get_decay_parameter_names(model), self.args.weight_decay
-            )
+            groups = optimizers.decay_groups(model, self.get_decay_parameter_names(model), self.args.weight_decay)
             if self.optimizer_cls_and_kwargs is not None:
                 cls, settings = self.optimizer_cls_and_kwargs
                 self.optimizer = cls(groups, **settings)
@@ -205,10 +205,10 @@ class Trainer:
             args = self.args
             self.lr_scheduler = schedules.create(
                 str(args.lr_scheduler_type),
-                self.optimizer if optimizer is None else optimizer,
+                self.create_optimizer() if optimizer is None else optimizer,
                 args.get_warmup_steps(num_training_steps),
                 num_training_steps,
-                args.lr_scheduler_kwargs,
+                args.lr_scheduler_kwargs if isinstance(args.lr_scheduler_kwargs, dict) else None,
             )
         return self.lr_scheduler
 
@@ -270,7 +270,8 @@ class Trainer:
             loss = loss * share
         self.engine.release_cache(self.state.global_step)
         self.engine.backward(loss)
-        return loss.detach()
+        detached: torch.Tensor = loss.detach()
+        return detached
 
     def loss_share(self, inputs: Any, count: torch.Tensor | int | None) -> Any:
         """What to multiply a batch's loss by; None for nothing. A mean counts by its share of the targets."""
@@ -388,7 +389,7 @@ class Trainer:
 
     def save_model(self, output_dir: str | None = None) -> None:
         """Write the model, its processing class and the arguments into a folder (`output_dir`), without pickle."""
-        folder = Path(self.args.output_dir if output_dir is None else output_dir)
+        folder = self.args.folder if output_dir is None else Path(output_dir)
         if self.args.should_save:
             weights.save(self.engine.unwrap(self.model), folder)
             if hasattr(self.processing_class, "save_pretrained"):

@@ -82,7 +82,7 @@ def prepare(trainer: Trainer, checkpoint: Path | None, trial: Any) -> Run:
     enable_checkpointed_activations(trainer)
     model.train()
     trainer.create_optimizer_and_scheduler(plan.max_steps)
-    trainer.optimizer = engine.prepare_optimizer(trainer.optimizer)
+    optimizer = trainer.optimizer = engine.prepare_optimizer(trainer.create_optimizer())
     run = Run(
         trainer=trainer,
         args=args,
@@ -94,7 +94,7 @@ def prepare(trainer: Trainer, checkpoint: Path | None, trial: Any) -> Run:
         meter=LossMeter(args.logging_nan_inf_filter),
         loader=loader,
         model=model,
-        optimizer=trainer.optimizer,
+        optimizer=optimizer,
         scheduler=trainer.lr_scheduler,
         epoch_rng=EpochRng(),
         started=time.time(),
@@ -130,24 +130,25 @@ def new_state(trainer: Trainer, plan: TrainingPlan, trial: Any) -> TrainerState:
 def enable_checkpointed_activations(trainer: Trainer) -> None:
     """Recompute activations in the backward pass, where the arguments ask for it."""
     args = trainer.args
-    if not (args.gradient_checkpointing or args.activation_checkpointing):
+    if not args.activation_checkpointing:
         return
-    settings = args.gradient_checkpointing_kwargs or args.activation_checkpointing_kwargs
-    enable = getattr(trainer.model, "gradient_checkpointing_enable", None)
-    if enable is None:
+    settings = args.activation_checkpointing_kwargs or None
+    model: Any = trainer.model
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=settings)
+    elif hasattr(model, "gradient_checkpointing_enable"):
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
+    else:
         raise ArgumentError(
-            "gradient_checkpointing", True, f"{type(trainer.model).__name__} does not support it: leave it False"
+            "activation_checkpointing", True, f"{type(model).__name__} does not support it: leave it False"
         )
-    enable(gradient_checkpointing_kwargs=dict(settings) if settings else None)
 
 
 def embedding_noise(model: torch.nn.Module, alpha: float) -> Any:
     """NEFTune, by the entry point that brings it."""
     for entry in entry_points(group="mudarrib.embedding_noise"):
         return entry.load()(model, alpha)
-    raise ArgumentError(
-        "neftune_noise_alpha", alpha, 'it comes with: pip install "mudarrib-core-loop[optim]"'
-    )
+    raise ArgumentError("neftune_noise_alpha", alpha, 'it comes with: pip install "mudarrib-core-loop[optim]"')
 
 
 def introduce(run: Run, checkpoint: Path | None) -> None:

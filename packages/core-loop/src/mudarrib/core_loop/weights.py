@@ -27,9 +27,10 @@ def save(model: torch.nn.Module, folder: Path, state_dict: dict[str, Any] | None
         state_dict: The weights to write, if not those of the model now.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if hasattr(model, "save_pretrained"):
+    save_pretrained: Any = getattr(model, "save_pretrained", None)
+    if save_pretrained is not None:
         with no_progress_bar():
-            model.save_pretrained(folder, state_dict=state_dict)
+            save_pretrained(folder, state_dict=state_dict)
         return
     from safetensors.torch import save_model
 
@@ -70,7 +71,8 @@ def load(model: torch.nn.Module, folder: Path) -> None:
         missing = _untied(model, result.missing_keys)
         if (missing or result.unexpected_keys) and hasattr(model, "from_pretrained"):
             # transformers may store weights under other names than the module has; only it knows them.
-            reloaded = type(model).from_pretrained(folder, dtype=next(model.parameters()).dtype)
+            cls: Any = type(model)
+            reloaded = cls.from_pretrained(folder, dtype=next(model.parameters()).dtype)
             model.load_state_dict(reloaded.state_dict())
             missing = []
         if missing:
@@ -103,14 +105,17 @@ def _read(folder: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
     if (folder / WEIGHTS).is_file():
-        return load_file(folder / WEIGHTS)
+        weights: dict[str, torch.Tensor] = load_file(folder / WEIGHTS)
+        return weights
     if (folder / INDEX).is_file():
         state: dict[str, torch.Tensor] = {}
         for part in sorted(folder.glob("model-*.safetensors")):
             state.update(load_file(part))
         return state
     raise ArgumentError(
-        "resume_from_checkpoint", str(folder), f"it has no {WEIGHTS}; pickled weights are not loaded: convert them first"
+        "resume_from_checkpoint",
+        str(folder),
+        f"it has no {WEIGHTS}; pickled weights are not loaded: convert them first",
     )
 
 

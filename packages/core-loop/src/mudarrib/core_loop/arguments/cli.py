@@ -122,5 +122,3 @@ def loose(text: str | bool) -> Any:
         return number(str(text))
     except ValueError:
         return text
-
-

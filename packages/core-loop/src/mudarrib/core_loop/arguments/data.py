@@ -29,6 +29,4 @@ class DataArguments:
     accelerator_config: dict[str, Any] | str | None = argument(
         None, "Settings for accelerate, as a dict or the path of a JSON file, for runs of several processes."
     )
-    include_num_input_tokens_seen: str | bool = argument(
-        "no", "Count input tokens: 'all', 'non_padding' or 'no'."
-    )
+    include_num_input_tokens_seen: str | bool = argument("no", "Count input tokens: 'all', 'non_padding' or 'no'.")

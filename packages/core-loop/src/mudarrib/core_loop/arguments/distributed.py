@@ -28,7 +28,9 @@ class DistributedArguments:
     ddp_static_graph: bool | None = argument(None, "DDP's static_graph.")
     fsdp: str | None = argument(None, "FSDP: 'full_shard', 'shard_grad_op', with 'auto_wrap', 'offload' after it.")
     fsdp_config: dict[str, Any] | str | None = argument(None, "Settings of FSDP, as a dict or the path of a JSON file.")
-    deepspeed: dict[str, Any] | str | None = argument(None, "DeepSpeed's settings, as a dict or the path of a JSON file.")
+    deepspeed: dict[str, Any] | str | None = argument(
+        None, "DeepSpeed's settings, as a dict or the path of a JSON file."
+    )
     parallelism_config: Any = argument(None, "accelerate's ParallelismConfig: sizes of tensor and context parallelism.")
 
     @property

@@ -10,7 +10,9 @@ from .names import IntervalStrategy
 
 @dataclass
 class EvaluationArguments:
-    eval_strategy: IntervalStrategy | str = argument("no", "When to evaluate: 'no', 'steps' (every eval_steps), 'epoch'.")
+    eval_strategy: IntervalStrategy | str = argument(
+        "no", "When to evaluate: 'no', 'steps' (every eval_steps), 'epoch'."
+    )
     eval_steps: float | None = argument(
         None, "Steps between evaluations, or a share of all steps if below 1; by default logging_steps."
     )

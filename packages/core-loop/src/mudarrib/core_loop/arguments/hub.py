@@ -11,9 +11,13 @@ from .names import HubStrategy
 @dataclass
 class HubArguments:
     push_to_hub: bool = argument(False, "Push the model to the hub.")
-    hub_token: str | None = argument(None, "Token for the hub; by default that of the last login. Never written anywhere.")
+    hub_token: str | None = argument(
+        None, "Token for the hub; by default that of the last login. Never written anywhere."
+    )
     hub_private_repo: bool | None = argument(None, "Whether a repository that is made is private.")
-    hub_model_id: str | None = argument(None, "Repository to push to, 'user/name'; by default the output folder's name.")
+    hub_model_id: str | None = argument(
+        None, "Repository to push to, 'user/name'; by default the output folder's name."
+    )
     hub_strategy: HubStrategy | str = argument(
         "every_save", "What to push when: 'end', 'every_save', 'checkpoint' (resumable), 'all_checkpoints'."
     )

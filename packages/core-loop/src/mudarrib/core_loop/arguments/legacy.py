@@ -129,9 +129,7 @@ MOVED: dict[str, Callable[[Any, Values], None]] = {
     "split_batches": _accelerator("split_batches"),
     "even_batches": _accelerator("even_batches"),
     "fsdp_min_num_params": _fsdp("fsdp_min_num_params", "min_num_params"),
-    "fsdp_transformer_layer_cls_to_wrap": _fsdp(
-        "fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"
-    ),
+    "fsdp_transformer_layer_cls_to_wrap": _fsdp("fsdp_transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap"),
 }
 OLD_NAMES = (*RENAMED, *MOVED, *GONE)
 

@@ -26,7 +26,6 @@ class Setters:
         gradient_checkpointing: bool = False,
     ) -> Any:
         """Length, batch and rate of training."""
-        self.activation_checkpointing = None
         return self._set(
             do_train=True,
             learning_rate=learning_rate,
@@ -36,7 +35,7 @@ class Setters:
             max_steps=max_steps,
             gradient_accumulation_steps=gradient_accumulation_steps,
             seed=seed,
-            gradient_checkpointing=gradient_checkpointing,
+            activation_checkpointing=gradient_checkpointing,
         )
 
     def set_evaluate(

@@ -49,7 +49,7 @@ class AcceptsOldSpellings(type):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        signature = inspect.signature(cls.__init__)
+        signature = inspect.signature(cls.__dict__.get("__init__", cls.__init__))  # type: ignore[misc]  # of this very class
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
@@ -155,6 +155,11 @@ class TrainingArguments(
         return self.per_device_eval_batch_size
 
     @property
+    def folder(self) -> Path:
+        """`output_dir` as a path."""
+        return Path(self.output_dir or "trainer_output")
+
+    @property
     def is_first(self) -> bool:
         """Whether this process is the first of all, or of its machine where each has its own logs."""
         return (self.local_process_index if self.log_on_each_node else self.process_index) == 0
@@ -217,5 +222,6 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return plain(dataclasses.asdict(value)) if dataclasses.is_dataclass(value) else str(value)
-
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain(dataclasses.asdict(value))
+    return str(value)

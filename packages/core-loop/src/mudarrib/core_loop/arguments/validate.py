@@ -115,7 +115,9 @@ def _precision(args: Any) -> None:
 
 def _best_model(args: Any) -> None:
     if args.save_strategy == "best" and args.eval_strategy == "no":
-        raise ArgumentError("save_strategy", "best", "give eval_strategy='steps' or 'epoch': the best needs evaluations")
+        raise ArgumentError(
+            "save_strategy", "best", "give eval_strategy='steps' or 'epoch': the best needs evaluations"
+        )
     if not args.load_best_model_at_end or args.save_strategy == "best":
         return
     if args.eval_strategy == "no":
@@ -124,8 +126,8 @@ def _best_model(args: Any) -> None:
         raise ArgumentError(
             "save_strategy",
             str(args.save_strategy),
-            f"give {str(args.eval_strategy)!r} like eval_strategy, or 'best': load_best_model_at_end needs a checkpoint "
-            "of what was evaluated",
+            f"give {str(args.eval_strategy)!r} like eval_strategy, or 'best': load_best_model_at_end needs a "
+            "checkpoint of what was evaluated",
         )
     if args.eval_strategy == "steps" and not _is_multiple(args.save_steps, args.eval_steps):
         raise ArgumentError(
@@ -166,7 +168,9 @@ def _evaluation(args: Any) -> None:
 
 def _names(args: Any) -> None:
     if isinstance(args.lr_scheduler_kwargs, str):
-        raise ArgumentError("lr_scheduler_kwargs", args.lr_scheduler_kwargs, "give a dict, or JSON such as '{\"a\": 1}'")
+        raise ArgumentError(
+            "lr_scheduler_kwargs", args.lr_scheduler_kwargs, "give a dict, or JSON such as '{\"a\": 1}'"
+        )
     if args.activation_checkpointing_kwargs and not args.activation_checkpointing:
         raise ArgumentError(
             "activation_checkpointing_kwargs",

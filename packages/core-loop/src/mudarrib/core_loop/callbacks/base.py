@@ -99,14 +99,10 @@ class TrainerCallback:
     ) -> Returned:
         """`predict()` is done; its result is in `metrics`."""
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> Returned:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Returned:
         """A checkpoint has been written."""
 
-    def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> Returned:
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> Returned:
         """`logs` has been added to `state.log_history`."""
 
     def on_prediction_step(

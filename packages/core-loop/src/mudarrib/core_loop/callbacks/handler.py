@@ -69,9 +69,7 @@ class CallbackHandler:
     def add_callback(self, callback: Any) -> None:
         (instance,) = as_instances(callback)
         if type(instance) in map(type, self.callbacks):
-            logger.warning(
-                "There is already a %s among the callbacks; now there are two.", type(instance).__name__
-            )
+            logger.warning("There is already a %s among the callbacks; now there are two.", type(instance).__name__)
         self.callbacks.append(instance)
         self._listeners.clear()
 
