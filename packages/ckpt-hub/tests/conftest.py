@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-spec = importlib.util.spec_from_file_location("hub_server", Path(__file__).with_name("hub_server.py"))
-hub_server = sys.modules["hub_server"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(hub_server)
+# Test files are imported one by one, without a package: what they share is made importable here.
+for name in ("hub_server", "ranks_kit"):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .hub.push import HubPusher
     from .model_files import ModelFiles
     from .rng import RngState
+    from .sharded import ShardedState, export_model
     from .stateful import Stateful
     from .store import CheckpointStore, Saved
 
@@ -23,7 +24,9 @@ _HOMES = {
     "ModelFiles": "model_files",
     "RngState": "rng",
     "Saved": "store",
+    "ShardedState": "sharded",
     "Stateful": "stateful",
+    "export_model": "sharded",
     "model_card": "hub.card",
 }
 
@@ -34,8 +37,10 @@ __all__ = [
     "ModelFiles",
     "RngState",
     "Saved",
+    "ShardedState",
     "Stateful",
     "__version__",
+    "export_model",
     "model_card",
 ]
 

@@ -17,7 +17,7 @@ from .encode import Json, encode
 from .errors import CheckpointError
 from .ranks import rank, world_size
 from .snapshot import Copy
-from .stateful import Stateful, is_per_rank
+from .stateful import Shardable, Stateful, is_per_rank
 from .tensors import write_tensors
 
 STATE = "state.json"
@@ -77,13 +77,14 @@ class Captured:
         return records
 
 
-def capture(parts: Mapping[str, Stateful], copy: Copy) -> Captured:
+def capture(parts: Mapping[str, Stateful], folder: Path, copy: Copy) -> Captured:
     """Take the state out of every part.
 
     Every rank asks every part (a sharded part's `state_dict` needs all ranks); only rank 0 keeps what is shared.
 
     Args:
         parts: Name to object.
+        folder: Where the checkpoint is being written; shards are written at once, below it.
         copy: What the tensors go through: a snapshot's copy, or nothing.
 
     Raises:
@@ -92,17 +93,24 @@ def capture(parts: Mapping[str, Stateful], copy: Copy) -> Captured:
     captured = Captured()
     for name, part in parts.items():
         _check(name, part)
-        state = part.state_dict()
         try:
-            if is_per_rank(part):
-                captured.own[name] = encode(state, inline=True).tree
-            elif rank() == 0:
-                captured.trees[name], tensors = encode(state)
-                if tensors or isinstance(part, nn.Module):
-                    captured.tensors[name] = copy(tensors)
+            _capture_part(captured, name, part, folder, copy)
         except CheckpointError as error:
             raise CheckpointError(f"part {name!r}, {error.argument}", error.value, error.fix) from error
     return captured
+
+
+def _capture_part(captured: Captured, name: str, part: Stateful, folder: Path, copy: Copy) -> None:
+    if isinstance(part, Shardable):
+        captured.trees[name] = part.save_shards(folder / name)
+        return
+    state = part.state_dict()
+    if is_per_rank(part):
+        captured.own[name] = encode(state, inline=True).tree
+    elif rank() == 0:
+        captured.trees[name], tensors = encode(state)
+        if tensors or isinstance(part, nn.Module):
+            captured.tensors[name] = copy(tensors)
 
 
 def run_writers(

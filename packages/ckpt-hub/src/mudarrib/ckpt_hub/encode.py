@@ -39,13 +39,14 @@ class Encoded(NamedTuple):
     tensors: dict[str, torch.Tensor]
 
 
-def encode(state: object, *, inline: bool = False) -> Encoded:
+def encode(state: object, *, inline: bool = False, sharded: bool = False) -> Encoded:
     """Take a nested state apart.
 
     Args:
         state: Nested dict, list, tuple, set, frozenset, deque, Counter, OrderedDict, None, bool, int, float,
             complex, str, bytes, torch tensor, dtype, device, Size, NumPy array or scalar.
         inline: Put the tensors' bytes into the JSON, too; for small states that shall be one file.
+        sharded: Let DTensors through, each under its own name.
 
     Returns:
         The tree and the tensors. The same tensor met twice is stored once, and is one tensor again after decoding.
@@ -53,7 +54,7 @@ def encode(state: object, *, inline: bool = False) -> Encoded:
     Raises:
         CheckpointError: Something in the state is of no known kind (the message says where it stands).
     """
-    encoder = _Encoder(inline)
+    encoder = _Encoder(inline, sharded)
     try:
         tree = encoder.value(state, "")
     except RecursionError:
@@ -64,8 +65,9 @@ def encode(state: object, *, inline: bool = False) -> Encoded:
 
 
 class _Encoder:
-    def __init__(self, inline: bool) -> None:
+    def __init__(self, inline: bool, sharded: bool) -> None:
         self.inline = inline
+        self.sharded = sharded
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[tuple[object, ...], str] = {}
         self._by_type: dict[type, Callable[[object, str], Json]] = {
@@ -166,6 +168,8 @@ class _Encoder:
         return tree | {"name": self._store(torch.frombuffer(bytearray(data), dtype=torch.uint8), path)}
 
     def _tensor(self, value: torch.Tensor, path: str) -> Json:
+        if self.sharded:
+            return {TAG: "tensor", "name": self._store(value.detach(), path)}
         tensor = _checked(value, path)
         if self.inline:
             data = _base64(bytes(as_bytes(tensor)))

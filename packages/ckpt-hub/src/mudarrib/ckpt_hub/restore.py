@@ -17,7 +17,7 @@ from .hf_layout import TRAINER_STATE, PeerCheckpoint, looks_like_peers
 from .manifest import NAME, Manifest
 from .model_files import has_weights, read_weights
 from .ranks import rank
-from .stateful import Stateful
+from .stateful import Shardable, Stateful
 from .tensors import read_tensors
 
 
@@ -65,6 +65,7 @@ class OwnCheckpoint:
         self.step = self.manifest.step
         self.metric = self.manifest.metric
         self.parts = self.manifest.parts
+        self._trees: Any = None
         # Weights that the model wrote itself can be read into a module, too.
         self._has_weights = "model" not in self.parts and has_weights(self.manifest.files)
 
@@ -82,7 +83,12 @@ class OwnCheckpoint:
         Raises:
             CheckpointError: A file is damaged.
         """
-        states = self.read_shared([name for name in parts if name in self.parts and name not in self.manifest.ranked])
+        states: dict[str, Any] = {}
+        shared = [name for name in parts if name in self.parts and name not in self.manifest.ranked]
+        sharded = {name: part for name, part in parts.items() if name in shared and isinstance(part, Shardable)}
+        states |= self.read_shared([name for name in shared if name not in sharded])
+        for name, part in sharded.items():
+            states[name] = part.load_shards(self.path / name, self._tree(name))
         for name in (name for name in parts if name in self.manifest.ranked):
             saved = self.manifest.world_size
             state = self.read_rank(name, rank() % saved)
@@ -95,13 +101,17 @@ class OwnCheckpoint:
 
     def read_shared(self, names: Iterable[str]) -> dict[str, Any]:
         """The states of parts that all ranks share."""
-        trees = _read_json(self.path / STATE, "parts")
-        if not isinstance(trees, dict):
-            raise CheckpointError(str(self.path / STATE), "damaged (no parts)", "Use an older checkpoint.")
         files = {name: tensor_file(name) for name in names}
         there = {name: file for name, file in files.items() if file in self.manifest.files}
         tensors = {name: read_tensors(self.path / file) for name, file in there.items()}
-        return {name: decode(trees.get(name), tensors.get(name, {})) for name in names}
+        return {name: decode(self._tree(name), tensors.get(name, {})) for name in files}
+
+    def _tree(self, name: str) -> Any:
+        if self._trees is None:
+            self._trees = _read_json(self.path / STATE, "parts")
+        if not isinstance(self._trees, dict) or name not in self._trees:
+            raise CheckpointError(str(self.path / STATE), f"damaged (no part {name!r})", "Use an older checkpoint.")
+        return self._trees[name]
 
     def read_rank(self, name: str, of_rank: int) -> Any:
         """One rank's state of a part that each rank has its own of."""

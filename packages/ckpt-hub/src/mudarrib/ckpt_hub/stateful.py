@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 
@@ -25,3 +26,16 @@ class Stateful(Protocol):
 def is_per_rank(part: Stateful) -> bool:
     """Whether each rank keeps a state of its own for `part`."""
     return bool(getattr(part, "per_rank", False))
+
+
+@runtime_checkable
+class Shardable(Stateful, Protocol):
+    """A part of which every rank writes, and reads, its own share of one state; `ShardedState` is one."""
+
+    def save_shards(self, folder: Path, /) -> Any:
+        """Write this rank's share; the JSON that describes the whole."""
+        ...
+
+    def load_shards(self, folder: Path, tree: Any, /) -> dict[str, Any]:
+        """Read this rank's share, for `load_state_dict`."""
+        ...

@@ -158,7 +158,7 @@ class CheckpointStore:
             copy = self._snapshot.copy
         else:
             copy = _as_it_is
-        captured = capture(parts, copy)
+        captured = capture(parts, folder, copy)
         captured.write_own(folder)
         if rank() == 0:
             run_writers(captured, extra_files, folder, copy)
