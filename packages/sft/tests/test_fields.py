@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 from datasets import Dataset
+
 from mudarrib.core_loop import ArgumentError, TrainingArguments
 from mudarrib.sft import SFTConfig, SFTTrainer
 

@@ -14,7 +14,8 @@ from mudarrib.core_loop import ArgumentError, TrainingArguments
 from .packing import STRATEGIES
 
 
-def _option(default: Any, text: str, **metadata: Any) -> Any:
+def option(default: Any, text: str, **metadata: Any) -> Any:
+    """A field with its default and its help text."""
     return field(default=default, metadata={"help": text, **metadata})
 
 
@@ -30,56 +31,56 @@ class SFTConfig(TrainingArguments):
         ArgumentError: a value that can't work; names the field, the value and the fix.
     """
 
-    learning_rate: float = _option(2e-5, "Peak learning rate.")
-    logging_steps: float = _option(10, "Log every so many steps; below 1, every such share of all steps.")
-    gradient_checkpointing: bool = _option(True, "Recompute activations in the backward pass, to save memory.")
-    bf16: bool = _option(None, "Mixed precision in bfloat16; by default where a GPU has it and fp16 is off.")
+    learning_rate: float = option(2e-5, "Peak learning rate.")
+    logging_steps: float = option(10, "Log every so many steps; below 1, every such share of all steps.")
+    gradient_checkpointing: bool = option(True, "Recompute activations in the backward pass, to save memory.")
+    bf16: bool = option(None, "Mixed precision in bfloat16; by default where a GPU has it and fp16 is off.")
 
     model_init_kwargs: dict[str, Any] | str | None = field(
         default=None,
         metadata={"help": "Arguments of AutoModelForCausalLM.from_pretrained, for a model that is given by name."},
     )
-    trust_remote_code: bool = _option(False, "Run the code that comes with a model or tokenizer given by name.")
-    router_aux_loss_coef: float | None = _option(
+    trust_remote_code: bool = option(False, "Run the code that comes with a model or tokenizer given by name.")
+    router_aux_loss_coef: float | None = option(
         None, "Weight of the load-balancing loss of a mixture of experts; 0 turns it off; default: the model's own."
     )
-    chat_template_path: str | None = _option(
+    chat_template_path: str | None = option(
         None, "A .jinja file, or a tokenizer (folder or name) whose chat template and added tokens are taken over."
     )
 
-    dataset_text_field: str = _option("text", "Column that holds the text.")
+    dataset_text_field: str = option("text", "Column that holds the text.")
     dataset_kwargs: dict[str, Any] | str | None = field(
         default=None, metadata={"help": "{'skip_prepare_dataset': True} leaves the data set as it is."}
     )
-    dataset_num_proc: int | None = _option(
+    dataset_num_proc: int | None = option(
         None, "Most processes to tokenise with; as many as pay for themselves (10,000 rows each) are started."
     )
-    eos_token: str | None = _option(None, "Token that ends an answer; by default the tokenizer's.")
-    max_length: int | None = _option(1024, "Tokens of a row at most, and the length of packed rows; None: no cut.")
-    truncation_mode: str = _option("keep_start", "Which end of a long row is kept.", choices=["keep_start", "keep_end"])
-    shuffle_dataset: bool = _option(False, "Shuffle the data set once, before it is packed.")
-    packing: bool = _option(False, "Put several examples into a row, without attention from one to another.")
-    packing_strategy: str = _option(
+    eos_token: str | None = option(None, "Token that ends an answer; by default the tokenizer's.")
+    max_length: int | None = option(1024, "Tokens of a row at most, and the length of packed rows; None: no cut.")
+    truncation_mode: str = option("keep_start", "Which end of a long row is kept.", choices=["keep_start", "keep_end"])
+    shuffle_dataset: bool = option(False, "Shuffle the data set once, before it is packed.")
+    packing: bool = option(False, "Put several examples into a row, without attention from one to another.")
+    packing_strategy: str = option(
         "bfd",
         "bfd: best fit decreasing, long examples are cut; bfd_split: they are split; wrapped: end to end, cut.",
         choices=list(STRATEGIES),
     )
-    padding_free: bool = _option(False, "Join the examples of a batch into one row, without padding.")
-    pad_to_multiple_of: int | str | None = _option("auto", "Round the length of batches up to a multiple; auto: don't.")
-    eval_packing: bool | None = _option(None, "Pack the evaluation data; by default as the training data.")
+    padding_free: bool = option(False, "Join the examples of a batch into one row, without padding.")
+    pad_to_multiple_of: int | str | None = option("auto", "Round the length of batches up to a multiple; auto: don't.")
+    eval_packing: bool | None = option(None, "Pack the evaluation data; by default as the training data.")
 
-    completion_only_loss: bool | None = _option(
+    completion_only_loss: bool | None = option(
         None, "Learn the completion alone; by default where the data tell it apart."
     )
-    assistant_only_loss: bool = _option(False, "Learn the assistant's turns alone.")
-    loss_type: str = _option(
+    assistant_only_loss: bool = option(False, "Learn the assistant's turns alone.")
+    loss_type: str = option(
         "nll",
         "nll, or dft: each token's loss times its probability (arXiv 2508.05629).",
         choices=["nll", "dft", "chunked_nll"],
     )
-    activation_offloading: bool = _option(False, "Keep the activations in CPU memory until the backward pass.")
-    pad_token: str | None = _option(None, "Token to pad with; by default the tokenizer's.")
-    max_seq_length: int | None = _option(None, "Old spelling of max_length.")
+    activation_offloading: bool = option(False, "Keep the activations in CPU memory until the backward pass.")
+    pad_token: str | None = option(None, "Token to pad with; by default the tokenizer's.")
+    max_seq_length: int | None = option(None, "Old spelling of max_length.")
 
     def __post_init__(self) -> None:
         if self.bf16 is None:
