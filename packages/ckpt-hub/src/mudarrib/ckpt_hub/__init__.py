@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .hub.push import HubPusher
     from .model_files import ModelFiles
     from .rng import RngState
+    from .sampler import ResumableBatches
     from .sharded import ShardedState, export_model
     from .stateful import Stateful
     from .store import CheckpointStore, Saved
@@ -22,6 +23,7 @@ _HOMES = {
     "CheckpointStore": "store",
     "HubPusher": "hub.push",
     "ModelFiles": "model_files",
+    "ResumableBatches": "sampler",
     "RngState": "rng",
     "Saved": "store",
     "ShardedState": "sharded",
@@ -35,6 +37,7 @@ __all__ = [
     "CheckpointStore",
     "HubPusher",
     "ModelFiles",
+    "ResumableBatches",
     "RngState",
     "Saved",
     "ShardedState",

@@ -257,16 +257,10 @@ class CheckpointStore:
         return None if newest is None else self._load(parts, newest.path, strict, verified=True)
 
     def _newest_intact(self) -> Saved | None:
-        candidates = self._candidates()
-        for path in reversed(candidates):
-            try:
-                self.verify(path)
-                return _saved(path)
-            except CheckpointError as error:
-                _log.warning("Passing over %s: %s", path.name, error)
-        if candidates:
+        newest = self.newest(intact=True)
+        if newest is None and self._candidates():
             raise CheckpointError("root", f"no checkpoint in {self.root} is whole", "Start anew in another folder.")
-        return None
+        return newest
 
     def _load(self, parts: Mapping[str, Stateful], path: Path, strict: bool, verified: bool = False) -> Saved:
         with together():
@@ -292,12 +286,23 @@ class CheckpointStore:
             try:
                 found.append(_saved(path))
             except CheckpointError as error:
-                _log.debug("Not valid: %s", error)
+                _log.warning("Passing over %s: %s", path.name, error)
         return sorted(found, key=lambda saved: saved.step)
 
-    def newest(self) -> Saved | None:
-        """The valid checkpoint of the highest step, or None."""
-        return max(self.checkpoints(), key=lambda saved: saved.step, default=None)
+    def newest(self, *, intact: bool = False) -> Saved | None:
+        """The valid checkpoint of the highest step, or None.
+
+        Args:
+            intact: Also compare every file's SHA-256, and pass over what is damaged; reads everything.
+        """
+        for saved in reversed(self.checkpoints()):
+            try:
+                if intact:
+                    self.verify(saved.path)
+                return saved
+            except CheckpointError as error:
+                _log.warning("Passing over %s: %s", saved.path.name, error)
+        return None
 
     def verify(self, checkpoint: str | PathLike[str]) -> None:
         """Read every file of a checkpoint and compare its SHA-256.
