@@ -147,9 +147,8 @@ def main() -> None:
     try:
         bench = Bench(root, options.width, options.layers, options.batch, options.steps)
         bench.train(2)
-        print(
-            f"{sum(tensor.nbytes for tensor in bench.tensors()) / 2**20:.0f} MiB, {torch.get_num_threads()} threads, step {bench.train(2) / 2:.2f} s"
-        )
+        size = sum(tensor.nbytes for tensor in bench.tensors()) / 2**20
+        print(f"{size:.0f} MiB, {torch.get_num_threads()} threads, step {bench.train(2) / 2:.2f} s")
         for way in ("hf", "raw", *bench.stores):
             bench.measure(way)  # warms files and buffers
         for _ in range(options.rounds):

@@ -26,8 +26,8 @@ def words(example: dict[str, int]) -> dict[str, list[int]]:
     return {"ids": [example["x"] % 97] * 16}
 
 
-def iterable(n_batches: int) -> datasets.IterableDataset:
-    data = datasets.Dataset.from_dict({"x": range(n_batches * BATCH + 100)})
+def iterable(n_examples: int) -> datasets.IterableDataset:
+    data = datasets.Dataset.from_dict({"x": range(n_examples)})
     return data.to_iterable_dataset(num_shards=8).map(words)
 
 
@@ -37,9 +37,9 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def map_style(root: Path, n_batches: int) -> Callable[[], object]:
+def map_style(root: Path, n_examples: int, n_batches: int) -> Callable[[], object]:
     def make() -> ResumableBatches:
-        return ResumableBatches(n_batches * BATCH + 100, BATCH)
+        return ResumableBatches(n_examples, BATCH)
 
     sampler = make()
     sampler.advance(n_batches)
@@ -53,13 +53,13 @@ def map_style(root: Path, n_batches: int) -> Callable[[], object]:
     return resume
 
 
-def iterable_style(root: Path, n_batches: int) -> Callable[[], object]:
-    data = iterable(n_batches)
+def iterable_style(root: Path, n_examples: int, n_batches: int) -> Callable[[], object]:
+    data = iterable(n_examples)
     rows = iter(data)
     for _ in range(n_batches * BATCH):
         next(rows)
     CheckpointStore(root / "iterable").save(n_batches, {"data": data})
-    again = iterable(n_batches)
+    again = iterable(n_examples)
 
     def resume() -> object:
         CheckpointStore(root / "iterable").load({"data": again})
@@ -68,8 +68,8 @@ def iterable_style(root: Path, n_batches: int) -> Callable[[], object]:
     return resume
 
 
-def walk(n_batches: int) -> None:
-    rows = iter(iterable(n_batches))
+def walk(n_examples: int, n_batches: int) -> None:
+    rows = iter(iterable(n_examples))
     for _ in range(n_batches * BATCH + 1):
         next(rows)
 
@@ -80,17 +80,18 @@ def main() -> None:
     parser.add_argument("--walk", type=int, default=1000, help="most batches to walk through (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    n_examples = max(options.batches) * BATCH + 100
     for n_batches in options.batches:
         root = Path(tempfile.mkdtemp(prefix="ckpt-resume-"))
         for name, prepare in (("map-style", map_style), ("iterable", iterable_style)):
-            resume = prepare(root, n_batches)
+            resume = prepare(root, n_examples, n_batches)
             times = [seconds(resume) * 1000 for _ in range(options.rounds)]
             print(
                 f"{n_batches:7} batches  {name:10} {statistics.median(times):8.1f} ms"
                 f" [{min(times):.1f} .. {max(times):.1f}]"
             )
         if n_batches <= options.walk:
-            print(f"{n_batches:7} batches  walk       {seconds(partial(walk, n_batches)) * 1000:8.1f} ms")
+            print(f"{n_batches:7} batches  walk       {seconds(partial(walk, n_examples, n_batches)) * 1000:8.1f} ms")
 
 
 if __name__ == "__main__":
