@@ -113,6 +113,29 @@ def test_full_disk_is_named_and_the_older_one_stays(tmp_path):
         assert [path.name for path in (tmp_path / mode).glob("*checkpoint*")] == ["checkpoint-1"]
 
 
+def test_folder_without_rights_is_named_and_still_loads(tmp_path):
+    CheckpointStore(tmp_path).save(1, {"v": Value(5)})
+    code = """
+        import os, sys
+        import torch
+        from mudarrib.ckpt_hub import CheckpointError, CheckpointStore, RngState
+        if os.geteuid() == 0:  # root may write everywhere
+            os.setuid(65534)
+        store = CheckpointStore(sys.argv[1])
+        try:
+            store.save(2, {"rng": RngState()})
+        except CheckpointError as error:
+            print(error)
+        print(store.load({}).step)
+    """
+    for folder in (*tmp_path.parents[:2], tmp_path):
+        folder.chmod(0o555)
+    out, err = run(code, tmp_path).communicate()
+    for folder in (*tmp_path.parents[:2], tmp_path):
+        folder.chmod(0o755)
+    assert "Permission denied" in out and "writable folder" in out and out.endswith("1\n"), err
+
+
 def test_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="writable folder"):

@@ -176,6 +176,14 @@ def test_failing_hub_never_raises_and_loses_nothing(tmp_path, fault, caplog):
         assert hub.files("me/run").keys() >= content(saved.path, "last-checkpoint/").keys()
 
 
+def test_what_had_arrived_is_not_sent_again(tmp_path):
+    failures = iter(["500", "cut", "cut-late"])
+    with Hub(lambda method, path: next(failures, None) if "/commit/" in path else None) as hub:
+        assert pusher(hub, "checkpoint").push(save(tmp_path, 1).path, blocking=True)
+        sent = [path for method, path, _ in hub.requests if method == "PUT"]
+        assert len(sent) == len(set(sent)) == len(hub.lfs) > 2
+
+
 def test_error_keeps_no_request_with_the_token(tmp_path):
     with Hub(token="another") as hub:
         push = pusher(hub, attempts=1)

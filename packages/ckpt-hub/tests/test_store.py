@@ -120,3 +120,24 @@ def test_same_step_again_replaces(tmp_path):
     progress = Progress()
     store.load({"progress": progress})
     assert progress.step == 9
+
+
+def test_scaler_and_a_generator_of_ones_own(tmp_path):
+    class Generator:
+        def __init__(self):
+            self.generator = torch.Generator().manual_seed(1)
+
+        def state_dict(self):
+            return {"state": self.generator.get_state()}
+
+        def load_state_dict(self, state):
+            self.generator.set_state(state["state"])
+
+    scaler, own = torch.amp.GradScaler("cpu", init_scale=8.0), Generator()
+    scaler.scale(torch.ones(()))
+    torch.rand(3, generator=own.generator)
+    CheckpointStore(tmp_path).save(1, {"scaler": scaler, "own": own})
+    expected = torch.rand(3, generator=own.generator)
+    scaler, own = torch.amp.GradScaler("cpu"), Generator()
+    CheckpointStore(tmp_path).load({"scaler": scaler, "own": own})
+    assert scaler.get_scale() == 8.0 and torch.equal(torch.rand(3, generator=own.generator), expected)

@@ -72,8 +72,10 @@ class Repository:
         for attempt in range(self.attempts):
             try:
                 self._prepare()
+                operations = list(self._operations(uploads))
+                self._send_twins_once(operations)
                 commit = self.api.create_commit(
-                    self.repo_id, self._operations(uploads), commit_message=message, revision=self.revision
+                    self.repo_id, operations, commit_message=message, revision=self.revision
                 )
                 return str(commit.oid)
             except Exception as error:
@@ -112,6 +114,13 @@ class Repository:
                 yield from map(CommitOperationDelete, sorted(self._remote_files(upload.target.path) - names.keys()))
             for name, path in names.items():
                 yield CommitOperationAdd(path_in_repo=name, path_or_fileobj=path)
+
+    def _send_twins_once(self, operations: Sequence[CommitOperationAdd | CommitOperationDelete]) -> None:
+        """Upload one of each set of links to the same file; the client would send every one of them."""
+        additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
+        firsts = {Path(str(addition.path_or_fileobj)).stat().st_ino: addition for addition in reversed(additions)}
+        if len(firsts) < len(additions):
+            self.api.preupload_lfs_files(self.repo_id, list(firsts.values()), revision=self.revision)
 
     def _remote_files(self, path: str) -> set[str]:
         try:
