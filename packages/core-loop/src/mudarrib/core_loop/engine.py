@@ -158,7 +158,8 @@ def clip_gradients(gradients: Iterable[torch.Tensor], max_norm: float) -> torch.
             for gradient in gradients:
                 gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0).to(gradient.device))
         return norm
-    norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, 2.0)))
+    norms: tuple[torch.Tensor, ...] = torch._foreach_norm(gradients, 2.0)
+    total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
     if max_norm > 0:
-        torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
-    return norm
+        torch._foreach_mul_(gradients, torch.clamp(max_norm / (total + 1e-6), max=1.0))
+    return total
