@@ -78,8 +78,7 @@ def main() -> None:
         if arguments.trl:
             from trl import pack_dataset
 
-            kwargs = {"load_from_cache_file": False}
-            seconds, theirs = timed(lambda: pack_dataset(dataset, LONGEST, "bfd", kwargs))
+            seconds, theirs = timed(lambda: pack_dataset(dataset, LONGEST, "bfd", {"load_from_cache_file": False}))
             note("TRL, bfd, materialised", seconds, len(theirs), int(lengths.sum()))
     print(f"{n:,} examples, {int(lengths.sum()):,} tokens, rows of {LONGEST:,}\n")
     print("| | examples/s: median (least to most) | fill | rows / lower bound |\n|---|---|---|---|")

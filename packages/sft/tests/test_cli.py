@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from mudarrib.sft.cli import flags, main, read
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable:FutureWarning")
@@ -34,7 +35,10 @@ def test_a_yaml_file_becomes_a_run(files):
 
 
 def test_flags_win_over_the_file(files):
-    for given in (["--config", str(files / "run.yaml"), "--max_steps", "7"], [str(files / "run.yaml"), "--max_steps", "7"]):
+    for given in (
+        ["--config", str(files / "run.yaml"), "--max_steps", "7"],
+        [str(files / "run.yaml"), "--max_steps", "7"],
+    ):
         run, config = read(given)
         assert config.max_steps == 7 and config.packing and config.learning_rate == 1e-3
         assert config.model_init_kwargs == {"attn_implementation": "eager"} and not run.dry_run
@@ -61,7 +65,19 @@ def test_a_dry_run_of_padded_batches_and_streams(files, capsys):
     [
         (["--dataset_name", "x", "--output_dir", "y"], "model_name_or_path"),
         (["--config", "nowhere.yaml"], "no such file"),
-        (["--model_name_or_path", "x", "--dataset_name", "x", "--output_dir", "y", "--load_in_4bit", "--load_in_8bit"], "load_in"),
+        (
+            [
+                "--model_name_or_path",
+                "x",
+                "--dataset_name",
+                "x",
+                "--output_dir",
+                "y",
+                "--load_in_4bit",
+                "--load_in_8bit",
+            ],
+            "load_in",
+        ),
     ],
 )
 def test_bad_arguments_end_the_command_with_a_line(given, named):

@@ -58,13 +58,8 @@ class Chat:
 
     def marked(self, conversations: Conversations, options: Options) -> list[tuple[list[int], list[int]]]:
         """For each conversation its tokens and, for each of them, 1 if the template marks it as the assistant's."""
-        encoded = [
-            self.tokenizer.apply_chat_template(
-                clean_messages(messages), tokenize=True, return_dict=True, return_assistant_tokens_mask=True, **option
-            )
-            for messages, option in zip(conversations, options, strict=True)
-        ]
-        return [(row["input_ids"], row["assistant_masks"]) for row in encoded]
+        encode = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
+        return [(row["input_ids"], row["assistant_masks"]) for row in self._apply(conversations, options, **encode)]
 
     def assistant_spans(self, conversations: Conversations, options: Options) -> tuple[list[str], list[list[Span]]]:
         """The text of each conversation, and the spans of characters that the assistant wrote, for any template.
@@ -96,12 +91,15 @@ class Chat:
 
     def _apply(self, conversations: Conversations, options: Options, **kwargs: Any) -> list[Any]:
         cleaned = [clean_messages(messages) for messages in conversations]
-        if cleaned and all(cleaned) and not any(options):  # one call for all is twice as fast
-            return list(self.tokenizer.apply_chat_template(cleaned, **kwargs))
-        return [
-            self.tokenizer.apply_chat_template(messages, **kwargs, **option) if messages else ""
-            for messages, option in zip(cleaned, options, strict=True)
-        ]
+        if not (cleaned and all(cleaned)) or any(options):
+            return [
+                self.tokenizer.apply_chat_template(messages, **kwargs, **option) if messages else ""
+                for messages, option in zip(cleaned, options, strict=True)
+            ]
+        made = self.tokenizer.apply_chat_template(cleaned, **kwargs)  # one call for all is twice as fast
+        if isinstance(made, list):
+            return made
+        return [{name: made[name][row] for name in ("input_ids", "assistant_masks")} for row in range(len(cleaned))]
 
     def _end(self, text: str, begin: int) -> int:
         eos = self.tokenizer.eos_token
