@@ -6,8 +6,7 @@ import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
-from mudarrib.ckpt_hub import CheckpointError, CheckpointStore, RngState
-from mudarrib.ckpt_hub.convert import from_peers, to_peers
+from mudarrib.ckpt_hub import CheckpointError, CheckpointStore, RngState, from_peers, to_peers
 
 
 class Net(torch.nn.Module):

@@ -97,6 +97,22 @@ def test_keep_never_drops_newest_or_protected(tmp_path):
     assert [saved.step for saved in store.checkpoints()] == [2, 5]
 
 
+def test_protected_path_in_another_spelling(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = CheckpointStore(tmp_path / "run", keep=1)
+    for step in (1, 2, 3):
+        store.save(step, {"progress": Progress()}, protect=["run/checkpoint-1"])
+    assert [saved.step for saved in store.checkpoints()] == [1, 3]
+
+
+@pytest.mark.parametrize("name", ["state.json", "manifest.json", "model.safetensors"])
+def test_extra_file_in_the_place_of_ours(tmp_path, name):
+    with pytest.raises(CheckpointError, match=f"extra_files: {name}"):
+        CheckpointStore(tmp_path).save(
+            1, make_parts(), extra_files={"x": lambda folder: (folder / name).write_text("")}
+        )
+
+
 def test_missing_part(tmp_path):
     store = CheckpointStore(tmp_path)
     parts = make_parts()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .convert import from_peers, to_peers
     from .errors import CheckpointError
     from .hub.card import model_card
     from .hub.push import HubPusher
@@ -29,7 +30,9 @@ _HOMES = {
     "ShardedState": "sharded",
     "Stateful": "stateful",
     "export_model": "sharded",
+    "from_peers": "convert",
     "model_card": "hub.card",
+    "to_peers": "convert",
 }
 
 __all__ = [
@@ -44,7 +47,9 @@ __all__ = [
     "Stateful",
     "__version__",
     "export_model",
+    "from_peers",
     "model_card",
+    "to_peers",
 ]
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from .durable import FileRecord, write_bytes
 from .encode import Json, encode
 from .errors import CheckpointError
+from .manifest import NAME as MANIFEST
 from .ranks import rank, world_size
 from .snapshot import Copy
 from .stateful import Shardable, Stateful, is_per_rank
@@ -66,15 +67,12 @@ class Captured:
         """Write what all ranks share, and tell each file's size and SHA-256."""
         for write in self.writers:
             write(folder)
-        records = {STATE: write_bytes(folder / STATE, _dump({"version": VERSION, "parts": self.trees}))}
-        for name, tensors in self.tensors.items():
-            file = tensor_file(name)
+        tensors = {tensor_file(name): tensors for name, tensors in self.tensors.items()}
+        for file in (STATE, MANIFEST, *tensors):
             if (folder / file).exists():
-                raise CheckpointError(
-                    "extra_files", f"{file} is also the file of the part {name!r}", "Give one of them another name."
-                )
-            records[file] = write_tensors(folder / file, tensors)
-        return records
+                raise CheckpointError("extra_files", f"{file} is a file of the store's own", "Write to another name.")
+        records = {STATE: write_bytes(folder / STATE, _dump({"version": VERSION, "parts": self.trees}))}
+        return records | {file: write_tensors(folder / file, named) for file, named in tensors.items()}
 
 
 def capture(parts: Mapping[str, Stateful], folder: Path, copy: Copy) -> Captured:
@@ -129,8 +127,12 @@ def run_writers(
 
 
 def _check(name: str, part: object) -> None:
-    if not _NAME.fullmatch(name):
-        raise CheckpointError("parts", f"a part named {name!r}", "Use letters, digits, '-' and '_': it names a file.")
+    if not _NAME.fullmatch(name) or f"{name}.json" in (STATE, MANIFEST):
+        raise CheckpointError(
+            "parts",
+            f"a part named {name!r}",
+            "Use letters, digits, '-' and '_', and not a name of the store's own files.",
+        )
     if not isinstance(part, Stateful):
         raise CheckpointError(
             "parts", f"{name!r} is a {type(part).__name__}", "Give an object with state_dict() and load_state_dict()."

@@ -37,6 +37,7 @@ class Snapshot:
         self._pending: list[_Pending] = []
         self._held: set[int] = set()
         self._hooked: WeakSet[Optimizer] = WeakSet()
+        self._stream: torch.cuda.Stream | None = None
         self._done = threading.Event()
         self._done.set()
 
@@ -50,6 +51,8 @@ class Snapshot:
                 optimizer.register_step_pre_hook(self._hold)
                 self._hooked.add(optimizer)
             self._held |= {tensor.data_ptr() for tensor in _owned(optimizer)}
+        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it without types
+        self._stream = torch.cuda.current_stream() if in_use else None
         self._done.clear()
 
     def copy(self, tree: Any) -> Any:  # of the same shape as what is given
@@ -97,8 +100,9 @@ class Snapshot:
         """
         pending, self._pending = self._pending, []
         try:
-            for target, source, _ in pending:
-                as_integers(target).copy_(as_integers(source))
+            with torch.cuda.stream(self._stream):  # the loop's own, so that the order of writes and copies holds
+                for target, source, _ in pending:
+                    as_integers(target).copy_(as_integers(source))
             if any(_version(source) != version for _, source, version in pending):
                 raise CheckpointError(
                     "snapshot",

@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -127,11 +127,14 @@ class CheckpointStore:
             with together():
                 captured = self._capture(parts, extra_files or {}, folder)
             ranked = tuple(name for name, part in parts.items() if is_per_rank(part))
+            # Known now: the process group may be gone when the writer's thread comes to its end.
+            manifest = Manifest(step, saved.metric, saved.parts, ranked, world_size(), {})
 
             def finish() -> None:
                 with self._cleaning(saved.path.name):
                     self._snapshot.finish()
-                    self._write(folder, saved, captured, ranked)
+                    records = commit.record_all(folder, captured.write_shared(folder))
+                    commit.commit(folder, saved.path, replace(manifest, files=records))
                     self._retain(saved.path, protect)
                 if then is not None:
                     then(saved)
@@ -179,17 +182,16 @@ class CheckpointStore:
                 ) from error
             raise
 
-    def _write(self, folder: Path, saved: Saved, captured: Captured, ranked: tuple[str, ...]) -> None:
-        records = commit.record_all(folder, captured.write_shared(folder))
-        manifest = Manifest(saved.step, saved.metric, saved.parts, ranked, world_size(), records)
-        commit.commit(folder, saved.path, manifest)
-
     def _retain(self, newest: Path, protect: Collection[int | str | PathLike[str]]) -> None:
-        for path in to_delete(self.checkpoints(), self.keep, newest=newest, protect=self._protected(protect)):
+        there = self.checkpoints()
+        for path in to_delete(there, self.keep, newest=newest, protect=self._protected(there, protect)):
             commit.remove(path)
 
-    def _protected(self, protect: Collection[int | str | PathLike[str]]) -> list[int | Path]:
-        return [item if isinstance(item, int) else self._locate(item) for item in protect]
+    def _protected(self, there: Collection[Saved], protect: Collection[int | str | PathLike[str]]) -> list[int | Path]:
+        """The same, with each path as `there` spells it: a relative one may mean an absolute one."""
+        steps: list[int | Path] = [item for item in protect if isinstance(item, int)]
+        folders = {self._locate(item).resolve() for item in protect if not isinstance(item, int)}
+        return steps + [saved.path for saved in there if saved.path.resolve() in folders]
 
     def prune(
         self, keep: int, *, protect: Collection[int | str | PathLike[str]] = (), dry_run: bool = False
@@ -209,7 +211,8 @@ class CheckpointStore:
         """
         if keep < 1:
             raise CheckpointError("keep", keep, "Keep at least 1 checkpoint.")
-        gone = to_delete(self.checkpoints(), keep, protect=self._protected(protect))
+        there = self.checkpoints()
+        gone = to_delete(there, keep, protect=self._protected(there, protect))
         if gone and not dry_run:
             self._lock.acquire()
             for path in gone:
