@@ -192,7 +192,8 @@ def test_epochwise_classification_with_dropout_metrics_and_the_best_model(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "schedule", ["linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt", "cosine_with_restarts"]
+    "schedule",
+    ["linear", "cosine", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt", "cosine_with_restarts"],
 )
 def test_schedules(tmp_path, schedule):
     assert_equal_runs(tmp_path, bert, class_rows(32), max_steps=8, warmup_steps=2, lr_scheduler_type=schedule)

@@ -111,6 +111,15 @@ def prune_columns(dataset: Any, columns: Sequence[str], name: str, model_name: s
     return dataset.remove_columns(dropped) if dropped else dataset
 
 
+def keep_columns(
+    dataset: Any, collator: Collator, columns: Sequence[str], name: str, model_name: str
+) -> tuple[Any, Collator]:
+    """The data set, or where it is no table the collator, without the columns that the model does not take."""
+    if hasattr(dataset, "remove_columns") and hasattr(dataset, "column_names"):
+        return prune_columns(dataset, columns, name, model_name), collator
+    return dataset, KeepColumns(collator, columns, name, model_name)
+
+
 def row_lengths(dataset: Any, column: str, input_name: str) -> Any:
     """Length of each row: the column that holds it, else that of the main input.
 

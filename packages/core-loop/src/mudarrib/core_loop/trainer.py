@@ -11,7 +11,19 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from . import after_step, construction, data, evaluation, loading, optimizers, schedules, seeding, training, weights
+from . import (
+    after_step,
+    construction,
+    data,
+    evaluation,
+    loading,
+    optimizers,
+    schedules,
+    seeding,
+    step,
+    training,
+    weights,
+)
 from .arguments import TrainingArguments, validate_with_data
 from .callbacks.handler import CallbackHandler
 from .checkpointing import Checkpointing
@@ -99,15 +111,17 @@ class Trainer:
         self.is_in_train = False
         self.tokens_before = 0
         self.hp_name: Callable[[Any], str] | None = None
+        self.control = TrainerControl()
+        self.checkpointing = Checkpointing(self)
+        self._introduce_callbacks(callbacks)
+
+    def _introduce_callbacks(self, callbacks: Any) -> None:
         self.state = TrainerState(
             is_local_process_zero=self.is_local_process_zero(), is_world_process_zero=self.is_world_process_zero()
         )
-        self.control = TrainerControl()
-        self.callback_handler = CallbackHandler(
-            construction.all_callbacks(self.args, callbacks), self.args, self.state, self.control
-        )
-        self.callback_handler.references.update(model=self.model, processing_class=processing_class)
-        self.checkpointing = Checkpointing(self)
+        everyone = construction.all_callbacks(self.args, callbacks)
+        self.callback_handler = CallbackHandler(everyone, self.args, self.state, self.control)
+        self.callback_handler.references.update(model=self.model, processing_class=self.processing_class)
         if self.args.should_save:
             self.args.folder.mkdir(parents=True, exist_ok=True)
         self.callback_handler.fire("on_init_end")
@@ -163,11 +177,8 @@ class Trainer:
     ) -> Any:
         collator = self.data_collator
         if self.args.remove_unused_columns:
-            columns, model_name = self.get_model_columns(), type(construction.base_model(self.model)).__name__
-            if hasattr(dataset, "remove_columns") and hasattr(dataset, "column_names"):
-                dataset = data.prune_columns(dataset, columns, name, model_name)
-            else:
-                collator = data.KeepColumns(collator, columns, name, model_name)
+            model_name = type(construction.base_model(self.model)).__name__
+            dataset, collator = data.keep_columns(dataset, collator, self.get_model_columns(), name, model_name)
         return data.build_loader(
             dataset, sampler(), batch_size, collator, self.args, training=training, engine=self.engine
         )
@@ -257,41 +268,11 @@ class Trainer:
             inputs: A batch as the loader gives it.
             num_items_in_batch: Targets of the whole step over all processes; None where a step is one batch.
         """
-        if not model.training:
-            model.train()
-        share = self.loss_share(inputs, num_items_in_batch)
-        inputs = self.prepare_inputs(inputs)
-        with self.compute_loss_context_manager():
-            if self.loss_call.takes_count:
-                loss = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
-            else:
-                loss = self.compute_loss(model, inputs)
-        if share is not None:
-            loss = loss * share
-        self.engine.release_cache(self.state.global_step)
-        self.engine.backward(loss)
-        detached: torch.Tensor = loss.detach()
-        return detached
-
-    def loss_share(self, inputs: Any, count: torch.Tensor | int | None) -> Any:
-        """What to multiply a batch's loss by; None for nothing. A mean counts by its share of the targets."""
-        if count is None:
-            return None
-        divided = self.loss_call.divides if self.loss_is_scaled_for_ga is None else self.loss_is_scaled_for_ga
-        world = self.engine.world_size if self.args.average_tokens_across_devices else 1
-        if divided:
-            return world if world > 1 else None
-        return self.loss_rule.targets(inputs) * world / count
+        return step.training_step(self, model, inputs, num_items_in_batch)
 
     def count_items(self, window: list[Any]) -> torch.Tensor | int | None:
         """Targets in the micro-batches of one step, over all processes; None where nobody needs to know."""
-        one_batch = len(window) == 1 and self.engine.world_size == 1
-        if one_batch and not (self.loss_rule.divides_by_count or self.loss_call.wants_count):
-            return None
-        count = sum(self.loss_rule.targets(batch) for batch in window)
-        if self.engine.world_size > 1 and self.args.average_tokens_across_devices:
-            count = self.engine.sum(count)
-        return count.to(self.engine.device) if isinstance(count, torch.Tensor) else count
+        return step.count_items(self, window)
 
     def prepare_inputs(self, inputs: Any) -> Any:
         """The batch on the model's device."""
@@ -320,18 +301,6 @@ class Trainer:
         """
         loss, outputs = self.loss_rule.compute(model, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
-
-    def evaluation_loss(self, model: torch.nn.Module, inputs: Any) -> tuple[torch.Tensor, Any]:
-        """The mean loss of a batch and its outputs, by `compute_loss`."""
-        if not self.loss_call.takes_count:
-            return self.compute_loss(model, inputs, return_outputs=True)  # type: ignore[no-any-return]  # a pair, by the flag
-        count = self.loss_rule.targets(inputs) if self.loss_rule.divides_by_count else None
-        return self.compute_loss(model, inputs, return_outputs=True, num_items_in_batch=count)  # type: ignore[no-any-return]  # a pair, by the flag
-
-    def flos_per_token(self) -> float:
-        """Floating-point operations of a token, forward and backward: 6 a parameter (arXiv 2001.08361, 2.1)."""
-        count = getattr(self.model, "num_parameters", None)
-        return 0.0 if count is None else 6.0 * count(exclude_embeddings=True)
 
     # Evaluation
 

@@ -98,7 +98,7 @@ def prepare(trainer: Trainer, checkpoint: Path | None, trial: Any) -> Run:
         scheduler=trainer.lr_scheduler,
         epoch_rng=EpochRng(),
         started=time.time(),
-        flos_per_token=trainer.flos_per_token(),
+        flos_per_token=flos_per_token(trainer.model),
     )
     trainer.callback_handler.references.update(
         model=trainer.model, optimizer=trainer.optimizer, lr_scheduler=trainer.lr_scheduler, train_dataloader=loader
@@ -149,6 +149,11 @@ def embedding_noise(model: torch.nn.Module, alpha: float) -> Any:
     for entry in entry_points(group="mudarrib.embedding_noise"):
         return entry.load()(model, alpha)
     raise ArgumentError("neftune_noise_alpha", alpha, 'it comes with: pip install "mudarrib-core-loop[optim]"')
+
+
+def flos_per_token(model: Any) -> float:
+    """Floating-point operations of a token, forward and backward: 6 a parameter (arXiv 2001.08361, section 2.1)."""
+    return 6.0 * model.num_parameters(exclude_embeddings=True) if hasattr(model, "num_parameters") else 0.0
 
 
 def introduce(run: Run, checkpoint: Path | None) -> None:
