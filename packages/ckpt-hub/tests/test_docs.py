@@ -18,7 +18,7 @@ def run_page(name):
     return names
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/bare-loop.md", "docs/background.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/bare-loop.md", "docs/background.md", "docs/for-trainers.md"])
 def test_page(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(name)

@@ -235,7 +235,7 @@ def test_unknown_strategy():
 
 
 def test_end_sends_no_checkpoints_and_nothing_hidden():
-    every = [".lock", "_tmp", "a.txt", "b/c.txt", "checkpoint-5/x", "last-checkpoint/y", "checkpoints.md"]
+    every = [".lock", "_tmp", "a.txt", "b/c.txt", "checkpoint-5/x", "last-checkpoint/y", "checkpoints.md", "b/.cache/x"]
     assert targets("every_save", "end", None, [], every)[0].files == ("a.txt", "b/c.txt", "checkpoints.md")
 
 

@@ -120,26 +120,26 @@ class HubPusher:
                 step = checkpoint.step
             model = checkpoint.model_files() if checkpoint is not None else []
             every = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
-            wanted = targets(self.strategy, reason, step, model, every)
-            uploads = [Upload(target, self._link(path, target)) for target in wanted if target.files]
-            self._enqueue(uploads, message or _message(reason, step))
+            wanted = [target for target in targets(self.strategy, reason, step, model, every) if target.files]
+            self._enqueue(self._linked(path, wanted), message or _message(reason, step))
         except Exception as error:
             self._failed(error)
             return False
         return self.wait() if blocking else True
 
-    def _link(self, folder: Path, target: Target) -> Path:
-        """A folder of our own with the same files, which stays when the checkpoint is deleted."""
+    def _linked(self, folder: Path, wanted: Iterable[Target]) -> list[Upload]:
+        """The targets with folders of our own, whose files stay when the checkpoint is deleted."""
         root = self._root or folder.parent
         _sweep(root)
-        aside = root / f"{_STAGED}{os.getpid()}-{next(self._numbers)}"
-        for name in target.files:
-            (aside / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(folder / name, aside / name)
-            except OSError:  # another file system, or one without links
-                shutil.copyfile(folder / name, aside / name)
-        return aside
+        uploads: list[Upload] = []
+        try:
+            for target in wanted:
+                uploads.append(Upload(target, root / f"{_STAGED}{os.getpid()}-{next(self._numbers)}"))
+                _link_files(folder, uploads[-1])
+        except BaseException:
+            _drop(uploads)
+            raise
+        return uploads
 
     def _enqueue(self, uploads: Iterable[Upload], message: str) -> None:
         with self._changed:
@@ -214,6 +214,16 @@ def _message(reason: Event, step: int | None) -> str:
     if reason == "end":
         return "End of training"
     return "Training in progress" if step is None else f"Training in progress, step {step}"
+
+
+def _link_files(folder: Path, upload: Upload) -> None:
+    for name in upload.target.files:
+        aside = upload.folder / name
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(folder / name, aside)
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(folder / name, aside)
 
 
 def _drop(uploads: Iterable[Upload]) -> None:

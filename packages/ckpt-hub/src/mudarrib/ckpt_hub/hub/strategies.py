@@ -13,7 +13,7 @@ Strategy: TypeAlias = Literal["end", "every_save", "checkpoint", "all_checkpoint
 Event: TypeAlias = Literal["save", "end"]
 
 LAST = "last-checkpoint"
-_NOT_THE_MODEL = re.compile(rf"(\.|_|checkpoint-\d|{LAST}/)")
+_NOT_THE_MODEL = re.compile(rf"^_|^checkpoint-\d|^{LAST}/|(^|/)\.")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def targets(
     if not pushes_at(strategy, event):
         return []
     if event == "end":
-        return [Target("", tuple(sorted(name for name in every if not _NOT_THE_MODEL.match(name))))]
+        return [Target("", tuple(sorted(name for name in every if not _NOT_THE_MODEL.search(name))))]
     found = [Target("", tuple(sorted(model)))]
     if strategy == "checkpoint":
         found.append(Target(LAST, tuple(sorted(every)), replace=True))
