@@ -15,7 +15,6 @@ from .loading import BatchLoader, length
 from .logs import get_logger
 from .loss import as_tuple, n_rows
 from .outputs import EvalLoopOutput, EvalPrediction, PredictionOutput
-from .step import evaluation_loss
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -52,7 +51,7 @@ def prediction_step(
     labels: Any = tuple(inputs.get(name) for name in names) if has_loss and is_mapping else None
     with torch.no_grad(), trainer.compute_loss_context_manager():
         if has_loss:
-            loss, outputs = evaluation_loss(trainer, model, inputs)
+            loss, outputs = trainer.evaluation_loss(model, inputs)
             loss = loss.detach().mean()
             drop = [*ignore_keys, "loss"]
         else:

@@ -302,6 +302,10 @@ class Trainer:
         loss, outputs = self.loss_rule.compute(model, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
+    def evaluation_loss(self, model: torch.nn.Module, inputs: Any) -> tuple[torch.Tensor, Any]:
+        """The mean loss of a batch and its outputs, by `compute_loss`."""
+        return step.evaluation_loss(self, model, inputs)
+
     # Evaluation
 
     def evaluate(
