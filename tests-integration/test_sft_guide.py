@@ -8,9 +8,10 @@ import pytest
 import torch
 import transformers
 from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+
 from mudarrib.core_loop import TrainingArguments
 from mudarrib.sft import SFTTrainer
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 WORDS = "the a film was good bad not very and plot".split()
 
@@ -20,7 +21,9 @@ def tokenizer():
     vocabulary = {word: i for i, word in enumerate(["[UNK]", "[PAD]", "[EOS]", *WORDS])}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", eos_token="[EOS]", unk_token="[UNK]")
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="[PAD]", eos_token="[EOS]", unk_token="[UNK]"
+    )
 
 
 @pytest.fixture
@@ -34,7 +37,11 @@ def model():
 def test_the_guides_call(tmp_path, tokenizer, model, optim):
     train_dataset = Dataset.from_dict({"text": [" ".join(WORDS[i % 7 : i % 7 + 3] * 4) for i in range(64)]})
     before = {name: p.clone() for name, p in model.named_parameters()}
-    more = {"optim_target_modules": ["attn", "mlp"], "optim_args": "rank=4, update_proj_gap=5"} if "galore" in optim else {}
+    more = (
+        {"optim_target_modules": ["attn", "mlp"], "optim_args": "rank=4, update_proj_gap=5"}
+        if "galore" in optim
+        else {}
+    )
     args = TrainingArguments(
         output_dir=str(tmp_path / "test-lomo"),
         max_steps=10,
