@@ -42,7 +42,6 @@ def step(model, optimizer):
     optimizer.zero_grad()
 
 
-@pytest.mark.slow
 def test_shards_load_on_another_number_of_ranks_and_on_none(tmp_path):
     on_ranks(tmp_path, 2, SHARD + "step(); step(); store.save(2, parts)", "save")
     folder = tmp_path / "checkpoint-2"
