@@ -275,5 +275,8 @@ def test_a_second_preparation_comes_from_the_cache(tokenizer, sentences, tmp_pat
 
 def test_processes_start_only_where_they_pay(tokenizer, caplog):
     with caplog.at_level("INFO", logger="mudarrib.sft"):
-        preparation(tokenizer(), num_proc=4)(Dataset.from_dict({"text": ["a film"] * 100}), "train", False)
+        made = preparation(tokenizer(), num_proc=4)
+        made(Dataset.from_dict({"text": ["a film"] * 100}), "train", False)
+        made.tell()
     assert "faster in 1 process" in caplog.text
+    assert caplog.text.count("taken for text, loss on all tokens") == 1

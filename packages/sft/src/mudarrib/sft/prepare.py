@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,6 +35,7 @@ class Preparation:
         strategy: How to pack; "bfd" cuts long rows, the others keep all tokens.
         num_proc: Most processes to tokenise with.
         shuffle_seed: Shuffle the rows once with this seed; None leaves them in place.
+        notes: What was found out, for `tell`: a trainer sets up logging after its data are there.
     """
 
     recipe: Recipe
@@ -43,6 +44,7 @@ class Preparation:
     strategy: Strategy = "bfd"
     num_proc: int | None = None
     shuffle_seed: int | None = None
+    notes: list[str] = field(default_factory=list)
 
     def __call__(self, dataset: Data, name: str, packing: bool) -> Data | PackedDataset:
         """The data set with columns `input_ids` and, where not all is learned, `labels`; packed if asked for.
@@ -54,15 +56,28 @@ class Preparation:
         recipe = self.recipe_for(first_row(dataset, name), cut=not packing or self.strategy == "bfd")
         if self.shuffle_seed is not None:
             dataset = dataset.shuffle(seed=self.shuffle_seed)
-        logger.info("%s data set: taken for %s, loss on %s", name, recipe.format.value, learned_part(recipe))
+        self.notes.append(f"{name} data set: taken for {recipe.format.value}, loss on {learned_part(recipe)}")
         if isinstance(dataset, Dataset):
-            tokens = tokenised(dataset, recipe, name, self.num_proc)
+            tokens = tokenised(dataset, recipe, name, self.processes(len(dataset), name))
             return PackedDataset.of(tokens, packed_length(self.recipe), self.strategy) if packing else tokens
         stream = dataset.map(_Streamed(recipe), batched=True, remove_columns=list(first_row(dataset, name)))
         if not packing:
             return stream
         pack = pack_batch(packed_length(self.recipe), self.strategy)
         return stream.map(pack, batched=True, batch_size=STREAM_BUFFER, remove_columns=["input_ids", "labels"])
+
+    def processes(self, n_rows: int, name: str) -> int:
+        """With how many processes to tokenise: only those that pay, since below some size each makes it slower."""
+        chosen = max(1, min(self.num_proc or 1, n_rows // ROWS_PER_PROCESS))
+        if self.num_proc and chosen < self.num_proc:
+            self.notes.append(f"{name} data set: {n_rows} rows are tokenised faster in {chosen} process(es)")
+        return chosen
+
+    def tell(self) -> None:
+        """Log the notes, once."""
+        for note in self.notes:
+            logger.info(note)
+        self.notes.clear()
 
     def recipe_for(self, row: dict[str, Any], cut: bool) -> Recipe:
         """The recipe for a data set with such a first row."""
@@ -157,14 +172,8 @@ def with_formatting(dataset: Data, function: FormattingFunc | None, text_field: 
     return dataset.map(apply, remove_columns=[name for name in names if name not in made], **shown)
 
 
-def tokenised(dataset: Dataset, recipe: Recipe, name: str, num_proc: int | None) -> Dataset:
-    """Tokenise a map-style data set, with a progress bar and the cache of `datasets`.
-
-    Processes are started only where each has enough rows to pay for it: below that they make it slower.
-    """
-    processes = max(1, min(num_proc or 1, len(dataset) // ROWS_PER_PROCESS))
-    if num_proc and processes < num_proc:
-        logger.info("%s data set: %d rows are tokenised faster in %d process(es)", name, len(dataset), processes)
+def tokenised(dataset: Dataset, recipe: Recipe, name: str, processes: int) -> Dataset:
+    """Tokenise a map-style data set, with a progress bar and the cache of `datasets`."""
     tokens = dataset.with_format("arrow").map(
         _Tabled(recipe),
         batched=True,

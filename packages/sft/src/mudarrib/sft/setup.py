@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -28,8 +27,6 @@ from .tokenise import Recipe
 if TYPE_CHECKING:
     from peft import PeftConfig
     from transformers.utils.quantization_config import QuantizationConfigMixin
-
-logger = logging.getLogger(__name__)
 
 OLD_KEYWORDS = {
     "dataset_text_field": "dataset_text_field",
@@ -194,9 +191,7 @@ def separate_examples(model: Any, config: SFTConfig) -> Isolation | None:
     if uses_flash(base) and config.device.type == "cuda":
         model.to(config.device)  # its kernels run nowhere else
     argument = "padding_free" if config.padding_free and not config.packing else "packing"
-    found = isolate(base, argument)
-    logger.info("packed examples are kept apart by %s", "masks in the layers" if found.in_layers else "position ids")
-    return found
+    return isolate(base, argument)
 
 
 def uses_flash(model: nn.Module) -> bool:
@@ -268,8 +263,11 @@ def old_tokenizer(processing_class: Any, keywords: dict[str, Any]) -> Any:
 class ModelMaker:
     """Makes a loaded model ready: tokens, router loss, adapters, and packed examples kept apart."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, config: SFTConfig, peft_config: PeftConfig | None) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, config: SFTConfig, peft_config: PeftConfig | None, notes: list[str]
+    ) -> None:
         self.tokenizer = tokenizer
+        self.notes = notes
         self.config = config
         self.peft_config = peft_config
 
@@ -281,7 +279,10 @@ class ModelMaker:
         apply_router_loss(model, self.config.router_aux_loss_coef)
         set_seed(self.config.seed)  # adapters are drawn
         model = with_adapters(model, self.peft_config, self.config.gradient_checkpointing)
-        separate_examples(model, self.config)
+        apart = separate_examples(model, self.config)
+        if apart is not None:
+            by = "masks in the layers" if apart.in_layers else "position ids"
+            self.notes.append(f"packed examples are kept apart by {by}")
         return model
 
     def around(self, make: Callable[..., Any]) -> Callable[..., Any]:

@@ -80,7 +80,7 @@ class SFTTrainer(Trainer):
         processing_class = setup.load_tokenizer(processing_class, model, config)
         self.tokenizer = setup.text_tokenizer(processing_class)
         self.preparation = setup.make_preparation(self.tokenizer, config, formatting_func)
-        ready = setup.ModelMaker(self.tokenizer, config, peft_config)
+        ready = setup.ModelMaker(self.tokenizer, config, peft_config, self.preparation.notes)
         if others.get("model_init") is not None:
             others["model_init"] = ready.around(others["model_init"])
         else:
@@ -103,6 +103,7 @@ class SFTTrainer(Trainer):
             **others,
         )
         self.add_callback(self.token_meter)
+        self.preparation.tell()
 
     def get_model_columns(self) -> list[str]:
         """The model's columns, and the lengths of the examples in a packed row, which the collator takes."""
