@@ -1,0 +1,70 @@
+"""8-bit optimizer states: blockwise dynamic quantisation (arXiv 2110.02861), in torch on any device."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+BLOCK = 256
+SMALL = 4096
+
+
+@lru_cache(maxsize=8)
+def codebook(signed: bool, device: torch.device) -> torch.Tensor:
+    """The 256 values that a code stands for, ascending: a dynamic exponent and a linear fraction, within [-1, 1].
+
+    Args:
+        signed: For first moments; second moments are never negative and use the sign's bit for the fraction.
+        device: Where the table lives.
+    """
+    exponents = 7
+    values = [0.0, 1.0]
+    for exponent in range(exponents):
+        count = 2 ** (exponent + (6 - exponents) + (1 if signed else 2)) + (0 if exponent else 1)
+        edges = torch.linspace(0.1, 1, max(count, 1) + 1, dtype=torch.float64)
+        means = ((edges[:-1] + edges[1:]) / 2 * 10.0 ** (exponent - exponents + 1)).tolist()
+        values += [*means, *((-value for value in means) if signed else ())]
+    table = torch.tensor(sorted(set(values)), dtype=torch.float64)
+    # What is left of the 256 codes goes where the table is widest.
+    while len(table) < 256:
+        gap = int((table[1:] - table[:-1]).argmax())
+        table = torch.cat([table[: gap + 1], table[gap : gap + 2].mean().reshape(1), table[gap + 1 :]])
+    return table[:256].float().to(device)
+
+
+def quantise(values: torch.Tensor, signed: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes and block scales of a tensor.
+
+    Returns:
+        Codes, uint8, shape (blocks, 256), the last block padded; scales, float32, shape (blocks,).
+    """
+    flat = values.float().flatten()
+    blocks = torch.nn.functional.pad(flat, (0, -len(flat) % BLOCK)).view(-1, BLOCK)
+    scales = blocks.abs().amax(dim=1).clamp_(min=1e-38)
+    table = codebook(signed, values.device)
+    middles = (table[1:] + table[:-1]) / 2
+    return torch.bucketize(blocks / scales[:, None], middles).to(torch.uint8), scales
+
+
+def dequantise(codes: torch.Tensor, scales: torch.Tensor, shape: torch.Size, signed: bool) -> torch.Tensor:
+    """The tensor of `shape` that codes and scales stand for, float32."""
+    blocks = codebook(signed, codes.device)[codes.int()] * scales[:, None]
+    return blocks.flatten()[: shape.numel()].view(shape)
+
+
+def store(state: dict[str, Any], name: str, values: torch.Tensor, signed: bool) -> None:
+    """Put a moment into an optimizer's state in 8 bits; small ones stay in float32."""
+    if values.numel() < SMALL:
+        state[name] = values
+        return
+    state[f"{name}_codes"], state[f"{name}_scales"] = quantise(values, signed)
+
+
+def fetch(state: dict[str, Any], name: str, shape: torch.Size, device: torch.device, signed: bool) -> torch.Tensor:
+    """The moment, in float32; zeros if there is none yet."""
+    if f"{name}_codes" in state:
+        return dequantise(state[f"{name}_codes"], state[f"{name}_scales"], shape, signed)
+    found = state.get(name)
+    return torch.zeros(shape, device=device) if found is None else found.float()

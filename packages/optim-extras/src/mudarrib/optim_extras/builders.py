@@ -1,0 +1,183 @@
+"""Optimizers by name for any trainer: what the entry points `mudarrib.optimizers` name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+
+from . import galore, options
+from .adalomo import AdaLomo, FusedAdaLomo
+from .exact_state import PerParameter
+from .lomo import FusedLomo, Lomo
+from .targets import match_modules
+
+logger = logging.getLogger(__name__)
+Groups = list[dict[str, Any]]
+
+GALORE: dict[str, tuple[type[PerParameter], type[PerParameter]]] = {
+    "galore_adamw": (galore.GaLoreAdamW, galore.GaLoreAdamWLayerwise),
+    "galore_adafactor": (galore.GaLoreAdafactor, galore.GaLoreAdafactorLayerwise),
+    "galore_adamw_8bit": (galore.GaLoreAdamW8bit, galore.GaLoreAdamW8bitLayerwise),
+}
+GALORE_OPTIONS = {"rank": 128, "update_proj_gap": 200, "scale": 0.25, "proj_type": "std", "svd": "warm"}
+CLIP = {"clip": "none"}
+
+
+class Builder(Protocol):
+    """Makes an optimizer over a model's parameter groups."""
+
+    def __call__(
+        self,
+        model: torch.nn.Module,
+        param_groups: Groups,
+        *,
+        lr: float,
+        target_modules: str | Sequence[str] | None = None,
+        options: Mapping[str, str] | None = None,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> torch.optim.Optimizer: ...
+
+
+def build_galore(
+    model: torch.nn.Module,
+    param_groups: Groups,
+    *,
+    lr: float,
+    target_modules: str | Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    name: str = "galore_adamw",
+    layerwise: bool = False,
+) -> torch.optim.Optimizer:
+    """A GaLore optimizer: the matched linear layers in low rank, the rest as usual.
+
+    Args:
+        model: The model, whose modules `target_modules` names.
+        param_groups: Parameters, with a weight decay each.
+        lr: Learning rate.
+        target_modules: See `match_modules`.
+        options: `rank`, `update_proj_gap`, `scale`, `proj_type`, `svd` ("warm" or "full"), and layerwise `clip`.
+        betas: Decay of the moments (AdamW).
+        eps: See the optimizer (AdamW).
+        weight_decay: Of groups that have none of their own.
+        name: galore_adamw, galore_adafactor or galore_adamw_8bit.
+        layerwise: Update inside the backward pass.
+
+    Raises:
+        OptionError: an option or the targets cannot work.
+    """
+    full_name = f"{name}_layerwise" if layerwise else name
+    chosen = parse_with_clip(options, GALORE_OPTIONS, full_name, layerwise)
+    check_galore(chosen)
+    matches = match_modules(model, target_modules)
+    logger.info("%s: %s", full_name, matches.summary)
+    low_rank = {key: chosen[key] for key in GALORE_OPTIONS}
+    groups = split_groups(param_groups, matches.parameters, low_rank)
+    settings: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
+    if name == "galore_adafactor":
+        settings |= {"scale_parameter": False, "relative_step": False}
+    else:
+        settings |= {"betas": betas, "eps": eps}
+    plain, fused = GALORE[name]
+    return in_backward_or_not(plain, fused if layerwise else None, chosen["clip"], full_name)(groups, **settings)
+
+
+def build_lomo(
+    model: torch.nn.Module,
+    param_groups: Groups,
+    *,
+    lr: float,
+    target_modules: str | Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    name: str = "lomo",
+) -> torch.optim.Optimizer:
+    """LOMO or AdaLomo over all parameters, inside the backward pass.
+
+    Args:
+        model: Not used; all of `param_groups` is trained.
+        param_groups: Parameters, with a weight decay each.
+        lr: Learning rate.
+        target_modules: Not used: the methods have no low-rank part.
+        options: `clip`, `clip_grad_value`; for adalomo also `decay_rate` and `clip_threshold`.
+        betas: Not used: the methods have no such moments.
+        eps: Not used, likewise.
+        weight_decay: Of groups that have none of their own.
+        name: lomo or adalomo.
+
+    Raises:
+        OptionError: an option cannot work.
+    """
+    known: dict[str, Any] = {"clip_grad_value": None}
+    if name == "adalomo":
+        known |= {"decay_rate": -0.8, "clip_threshold": 1.0}
+    chosen = parse_with_clip(options, known, name, in_backward=True)
+    settings = {key: chosen[key] for key in known}
+    plain, fused = (AdaLomo, FusedAdaLomo) if name == "adalomo" else (Lomo, FusedLomo)
+    build = in_backward_or_not(plain, fused, chosen["clip"], name)
+    return build(param_groups, lr=lr, weight_decay=weight_decay, **settings)
+
+
+def parse_with_clip(
+    given: Mapping[str, str] | None, known: Mapping[str, Any], name: str, in_backward: bool
+) -> dict[str, Any]:
+    chosen = options.parse(given or {}, {**known, **(CLIP if in_backward else {})}, name)
+    chosen.setdefault("clip", "none")
+    options.one_of(chosen, clip=("none", "global"))
+    return chosen
+
+
+def check_galore(chosen: Mapping[str, Any]) -> None:
+    options.at_least(chosen, rank=1, update_proj_gap=1)
+    options.one_of(chosen, svd=("warm", "full"), proj_type=("std", "reverse_std", "right", "left", "full"))
+
+
+def split_groups(groups: Groups, targets: Sequence[torch.nn.Parameter], low_rank: Mapping[str, Any]) -> Groups:
+    """Each group in two: its targets, with the low-rank settings, and the rest."""
+    chosen = {id(parameter) for parameter in targets}
+    split: Groups = []
+    for group in groups:
+        settings = {key: value for key, value in group.items() if key != "params"}
+        parameters = list(group["params"])
+        rest = [parameter for parameter in parameters if id(parameter) not in chosen]
+        low = [parameter for parameter in parameters if id(parameter) in chosen]
+        split += [{**settings, "params": rest}] if rest else []
+        split += [{**settings, **low_rank, "params": low}] if low else []
+    return split
+
+
+def in_backward_or_not(
+    plain: type[PerParameter], fused: type[PerParameter] | None, clip: str, name: str
+) -> type[PerParameter]:
+    """The class that updates inside backward, unless the norm over all gradients is to limit the update."""
+    if fused is None:
+        return plain
+    if clip == "global":
+        logger.info("%s: clip=global keeps all gradients until their norm is known, which takes their memory.", name)
+        return plain
+    logger.info(
+        "%s: updates happen inside the backward pass, before the norm over all gradients is known, so max_grad_norm "
+        "limits nothing; optim_args 'clip=global' applies it, at the cost of keeping the gradients.",
+        name,
+    )
+    return fused
+
+
+galore_adamw: Builder = partial(build_galore, name="galore_adamw")
+galore_adafactor: Builder = partial(build_galore, name="galore_adafactor")
+galore_adamw_8bit: Builder = partial(build_galore, name="galore_adamw_8bit")
+galore_adamw_layerwise: Builder = partial(build_galore, name="galore_adamw", layerwise=True)
+galore_adafactor_layerwise: Builder = partial(build_galore, name="galore_adafactor", layerwise=True)
+galore_adamw_8bit_layerwise: Builder = partial(build_galore, name="galore_adamw_8bit", layerwise=True)
+lomo: Builder = partial(build_lomo, name="lomo")
+adalomo: Builder = partial(build_lomo, name="adalomo")

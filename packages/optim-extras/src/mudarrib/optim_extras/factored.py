@@ -1,0 +1,47 @@
+"""The factored second moment of Adafactor (arXiv 1804.04235, algorithm 4), which AdaLomo shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def root_mean_square(tensor: torch.Tensor) -> torch.Tensor:
+    """√(mean of squares), in float32."""
+    return tensor.float().square().mean().sqrt()
+
+
+class FactoredSecondMoment:
+    """Row and column means of the squared gradient for matrices (the last two axes), all of it for vectors."""
+
+    @staticmethod
+    def normalised(
+        state: dict[str, Any], gradient: torch.Tensor, step: int, decay_rate: float, eps: float, threshold: float
+    ) -> torch.Tensor:
+        """The gradient over the root of its second moment, its root mean square at most `threshold`.
+
+        Args:
+            state: Holds `exp_avg_sq_row` and `exp_avg_sq_col`, or `exp_avg_sq`; filled at first use.
+            gradient: In float32.
+            step: From 1; the second moment decays by 1 - step^decay_rate.
+            decay_rate: Below 0.
+            eps: Added to the squared gradient.
+            threshold: Largest root mean square of the result.
+        """
+        beta2 = 1.0 - step**decay_rate
+        squared = gradient.square().add_(eps)
+        if gradient.dim() >= 2:
+            if "exp_avg_sq_row" not in state:
+                state["exp_avg_sq_row"] = torch.zeros_like(squared[..., 0])
+                state["exp_avg_sq_col"] = torch.zeros_like(squared[..., 0, :])
+            row, column = state["exp_avg_sq_row"], state["exp_avg_sq_col"]
+            row.mul_(beta2).add_(squared.mean(dim=-1), alpha=1 - beta2)
+            column.mul_(beta2).add_(squared.mean(dim=-2), alpha=1 - beta2)
+            scale = (row / row.mean(dim=-1, keepdim=True)).rsqrt_().unsqueeze(-1)
+            update = gradient * scale * column.rsqrt().unsqueeze(-2)
+        else:
+            moment = state.setdefault("exp_avg_sq", torch.zeros_like(squared))
+            moment.mul_(beta2).add_(squared, alpha=1 - beta2)
+            update = gradient * moment.rsqrt()
+        return update.div_((root_mean_square(update) / threshold).clamp_(min=1.0))

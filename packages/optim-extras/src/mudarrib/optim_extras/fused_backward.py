@@ -1,0 +1,126 @@
+"""Updates inside the backward pass: each gradient is used and freed as soon as it is there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from weakref import ref
+
+import torch
+import torch.distributed as dist
+
+from .exact_state import PerParameter
+
+
+class FusedBackward(PerParameter):
+    """Makes an optimizer that updates one parameter at a time do so while gradients are computed.
+
+    Mixed in before such an optimizer. The loop says when the last micro-batch of a step begins:
+
+        optimizer.begin_micro_batch(is_last=True)
+        loss.backward()          # parameters are updated, gradients freed
+        optimizer.step()         # ends the step
+
+    Before the last micro-batch gradients accumulate as usual. Without `begin_micro_batch` nothing is updated, so
+    that a backward pass outside of training does no harm. With several processes each gradient is averaged over
+    them here, so run the backward pass without DDP's own averaging (`no_sync`).
+
+    The norm over all parameters is known only when all gradients have been there. It can limit the update in two
+    passes: one in `measuring()`, whose gradients are thrown away, then the one that updates.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._is_last = False
+        self._measures = False
+        self._squares: list[torch.Tensor] = []
+        self._norm: torch.Tensor | None = None
+        self._scale: torch.Tensor | None = None
+        self._measured: torch.Tensor | None = None
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._hook(group))
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.requires_grad
+        ]
+
+    def _hook(self, group: dict[str, Any]) -> Any:
+        # A hook must not keep alive an optimizer that nobody else holds any more.
+        me = ref(self)
+        number = self.param_groups.index(group)
+
+        def use(parameter: torch.Tensor) -> None:
+            optimizer = me()
+            if optimizer is not None:
+                optimizer._use(parameter, number)
+
+        return use
+
+    @torch.no_grad()
+    def _use(self, parameter: torch.Tensor, number: int) -> None:
+        gradient = parameter.grad
+        if gradient is None or not (self._is_last or self._measures):
+            return
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            dist.all_reduce(gradient)
+            gradient /= dist.get_world_size()
+        self._squares.append(torch.linalg.vector_norm(gradient, dtype=torch.float32).square())
+        if self._is_last:
+            if self._scale is not None:
+                gradient = gradient * self._scale
+            self.update(parameter, gradient, self.param_groups[number])  # type: ignore[arg-type]  # hooks are given parameters
+        parameter.grad = None
+
+    def begin_micro_batch(self, is_last: bool, max_grad_norm: float | None = None) -> None:
+        """Say that a micro-batch begins, and whether it is the last of its step.
+
+        Args:
+            is_last: Update while its backward pass runs.
+            max_grad_norm: Limit of the norm over all parameters. It acts where that norm has been measured by a
+                first pass in `measuring()`; otherwise the norm is not known in time and nothing is limited.
+        """
+        self._is_last = is_last
+        self._squares.clear()
+        self._scale = None
+        if max_grad_norm is not None and self._measured is not None:
+            self._scale = torch.clamp(max_grad_norm / (self._measured + 1e-6), max=1.0)
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Around a first backward pass, whose gradients only give the norm."""
+        self._measures, self._is_last = True, False
+        self._squares.clear()
+        try:
+            yield
+            self._measured = self._total()
+        finally:
+            self._measures = False
+
+    def _total(self) -> torch.Tensor | None:
+        if not self._squares:
+            return None
+        device = self._squares[0].device
+        return torch.stack([square.to(device) for square in self._squares]).sum().sqrt()
+
+    def last_grad_norm(self) -> torch.Tensor | None:
+        """The norm over all parameters of the gradients that were used last; None before the first step."""
+        total = self._total()
+        if total is not None:
+            self._norm = total
+        return self._norm
+
+    def step(self, closure: Any = None) -> Any:
+        """End the step; the parameters have been updated."""
+        if closure is not None:
+            raise ValueError("closure: an optimizer that steps inside backward takes none")
+        self.last_grad_norm()
+        self._is_last = False
+        self._measured = None
+        return None
+
+    def detach(self) -> None:
+        """Take the hooks off the parameters."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()

@@ -1,0 +1,94 @@
+"""What GaLore's optimizers share: the subspace of each target, and the plain rule for the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..exact_state import PerParameter
+from . import projector
+
+LOW_RANK = {"update_proj_gap": 200, "scale": 0.25, "proj_type": "std", "svd": "warm"}
+
+
+class LowRankOptimizer(PerParameter):
+    """Parameter groups with a `rank` are updated in a subspace of their gradients, the others as usual.
+
+    A group may set `rank`, `update_proj_gap` (steps between subspaces), `scale`, `proj_type` and `svd`: "warm"
+    follows the subspace by one iteration from the old basis and carries the moments over by the rotation between
+    the two; "full" takes the exact SVD and leaves the moments as they are, which is the paper's rule and depends
+    on the signs that the SVD happens to return.
+    """
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        super().__init__(params, defaults)
+        targets = [p for group in self.param_groups if group.get("rank") for p in group["params"]]
+        for group in self.param_groups:
+            if group.get("rank"):
+                for name, value in LOW_RANK.items():
+                    group.setdefault(name, value)
+        self._places = {parameter: number for number, parameter in enumerate(targets)}
+
+    def direction(self, state: dict[str, Any], gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
+        """The update in the space of the (projected) gradient, to be subtracted times `step_size`."""
+        raise NotImplementedError
+
+    def step_size(self, state: dict[str, Any], parameter: torch.Tensor, group: dict[str, Any]) -> float:
+        """The factor of the direction."""
+        raise NotImplementedError
+
+    def rotate_moments(self, state: dict[str, Any], rotations: dict[str, torch.Tensor]) -> None:
+        """Carry the moments over into a new basis."""
+        raise NotImplementedError
+
+    def decay(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
+        """Decoupled weight decay by the plain learning rate."""
+        if group["weight_decay"] > 0:
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+
+    def low_rank_gradient(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> torch.Tensor:
+        """The gradient in its subspace, which is found anew where that is due."""
+        if not state:
+            count = max(1, len(self._places))
+            place = self._places.get(parameter, 0)  # type: ignore[call-overload]  # parameters are keys by identity
+            state["offset"] = place * group["update_proj_gap"] // count
+            state["step"] = 0
+        if projector.is_due(state, group):
+            rotations = projector.refresh(gradient, state, group)
+            if rotations:
+                self.rotate_moments(state, rotations)
+        return projector.project(gradient, state)
+
+    def update(self, parameter: torch.nn.Parameter, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not group.get("rank"):
+            state.setdefault("step", 0)
+            direction = self.direction(state, gradient, group)
+            self.apply(parameter, direction, state, group, None)
+            return
+        low = self.low_rank_gradient(parameter, gradient, state, group)
+        self.apply(parameter, self.direction(state, low, group), state, group, group["scale"])
+
+    def apply(
+        self,
+        parameter: torch.Tensor,
+        direction: torch.Tensor,
+        state: dict[str, Any],
+        group: dict[str, Any],
+        scale: float | None,
+    ) -> None:
+        """Subtract the update, then decay (AdamW's order)."""
+        self.subtract(parameter, direction, state, self.step_size(state, parameter, group), scale)
+        self.decay(parameter, group)
+
+    def subtract(
+        self, parameter: torch.Tensor, direction: torch.Tensor, state: dict[str, Any], size: float, scale: float | None
+    ) -> None:
+        """Subtract `size` times the direction, back from its subspace where it has one."""
+        if scale is None:
+            parameter.add_(direction.to(parameter.dtype), alpha=-size)
+        else:
+            projector.add_back(parameter, direction, state, alpha=-size * scale)

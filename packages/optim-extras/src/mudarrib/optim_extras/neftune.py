@@ -1,0 +1,69 @@
+"""NEFTune (arXiv 2310.05914, algorithm 1): noise on the embeddings while training."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from .errors import OptionError
+
+
+@contextlib.contextmanager
+def neftune(model: torch.nn.Module, alpha: float) -> Iterator[None]:
+    """Add U(-1, 1) · alpha / √(L · d) to the output of the input embeddings, in training mode.
+
+    L is the number of real tokens of each row, d the width; padding gets no noise where the model is called with
+    an `attention_mask` of shape (rows, length). Where there is none, L is the length of the batch. Whatever
+    happens inside, the model is as before afterwards; nothing is added to its state.
+
+    Args:
+        model: Has `get_input_embeddings()`, as models of transformers and peft do.
+        alpha: Strength of the noise, often 5.
+
+    Raises:
+        OptionError: alpha is below 0, or the model has no input embeddings.
+    """
+    if alpha < 0:
+        raise OptionError("neftune_noise_alpha", alpha, "give 0 or more, often 5")
+    find = getattr(model, "get_input_embeddings", None)
+    embeddings = find() if callable(find) else None
+    if not isinstance(embeddings, torch.nn.Module):
+        raise OptionError("neftune_noise_alpha", alpha, f"{type(model).__name__} has no get_input_embeddings()")
+    masks: list[torch.Tensor | None] = [None]
+
+    def note_mask(module: torch.nn.Module, args: Any, keywords: dict[str, Any]) -> None:
+        mask = keywords.get("attention_mask")
+        masks[0] = mask if isinstance(mask, torch.Tensor) and mask.dim() == 2 else None
+
+    def add_noise(module: torch.nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+        return with_noise(output, alpha, masks[0]) if module.training else output
+
+    hooks = [
+        model.register_forward_pre_hook(note_mask, with_kwargs=True),
+        embeddings.register_forward_hook(add_noise),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def with_noise(output: torch.Tensor, alpha: float, mask: torch.Tensor | None) -> torch.Tensor:
+    """Embeddings with noise.
+
+    Args:
+        output: Shape (rows, length, width).
+        alpha: Strength.
+        mask: Shape (rows, length), 1 for real tokens; None if not known.
+    """
+    noise = torch.zeros_like(output).uniform_(-1, 1)
+    if mask is None or output.dim() != 3 or mask.shape != output.shape[:2]:
+        return output + noise * (alpha / math.sqrt(math.prod(output.shape[1:])))
+    real = mask.to(output.dtype)
+    bound = alpha / (real.sum(dim=1).clamp(min=1) * output.shape[2]).sqrt()
+    return output + noise * bound[:, None, None] * real[..., None]
