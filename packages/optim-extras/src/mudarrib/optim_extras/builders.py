@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -158,7 +158,7 @@ def split_groups(groups: Groups, targets: Sequence[torch.nn.Parameter], low_rank
 
 def in_backward_or_not(
     plain: type[PerParameter], fused: type[PerParameter] | None, clip: str, name: str
-) -> type[PerParameter]:
+) -> Callable[..., PerParameter]:
     """The class that updates inside backward, unless the norm over all gradients is to limit the update."""
     if fused is None:
         return plain

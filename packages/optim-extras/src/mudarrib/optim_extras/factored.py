@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+ROUNDING = 32 * torch.finfo(torch.float32).eps
+
 
 def root_mean_square(tensor: torch.Tensor) -> torch.Tensor:
     """√(mean of squares), in float32."""
@@ -39,9 +41,13 @@ class FactoredSecondMoment:
             row.mul_(beta2).add_(squared.mean(dim=-1), alpha=1 - beta2)
             column.mul_(beta2).add_(squared.mean(dim=-2), alpha=1 - beta2)
             scale = (row / row.mean(dim=-1, keepdim=True)).rsqrt_().unsqueeze(-1)
-            update = gradient * scale * column.rsqrt().unsqueeze(-2)
+            update: torch.Tensor = gradient * scale * column.rsqrt().unsqueeze(-2)
         else:
+            # Entries within the rounding error of a sum as large as the largest are noise, which must not become
+            # full-sized steps: the gradient of an attention key's bias is zero but for rounding.
+            squared.add_((ROUNDING * gradient.abs().amax()).square())
             moment = state.setdefault("exp_avg_sq", torch.zeros_like(squared))
             moment.mul_(beta2).add_(squared, alpha=1 - beta2)
             update = gradient * moment.rsqrt()
-        return update.div_((root_mean_square(update) / threshold).clamp_(min=1.0))
+        update.div_((root_mean_square(update) / threshold).clamp_(min=1.0))
+        return update

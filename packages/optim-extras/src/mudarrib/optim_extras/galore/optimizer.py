@@ -53,7 +53,7 @@ class LowRankOptimizer(PerParameter):
         """The gradient in its subspace, which is found anew where that is due."""
         if not state:
             count = max(1, len(self._places))
-            place = self._places.get(parameter, 0)  # type: ignore[call-overload]  # parameters are keys by identity
+            place = self._places.get(parameter, 0)
             state["offset"] = place * group["update_proj_gap"] // count
             state["step"] = 0
         if projector.is_due(state, group):
@@ -91,4 +91,4 @@ class LowRankOptimizer(PerParameter):
         if scale is None:
             parameter.add_(direction.to(parameter.dtype), alpha=-size)
         else:
-            projector.add_back(parameter, direction, state, alpha=-size * scale)
+            projector.add_back(parameter, direction, state, -size, scale)

@@ -73,11 +73,17 @@ def project(gradient: torch.Tensor, state: dict[str, Any]) -> torch.Tensor:
     return low
 
 
-def add_back(parameter: torch.Tensor, low: torch.Tensor, state: dict[str, Any], alpha: float) -> None:
-    """Add alpha times the update, back from its subspace, to the parameter: N Qᵀ, P N, or P N Qᵀ."""
-    low = low.to(parameter.dtype)
-    if "basis_right" in state:
-        left = state["basis_left"] @ low if "basis_left" in state else low
-        parameter.addmm_(left, state["basis_right"].T, alpha=alpha)
+def add_back(parameter: torch.Tensor, low: torch.Tensor, state: dict[str, Any], size: float, scale: float) -> None:
+    """Add size · scale times the update, back from its subspace, to the parameter: N Qᵀ, P N, or P N Qᵀ."""
+    left, right = state.get("basis_left"), state.get("basis_right")
+    if left is None:
+        first, second = low, right.T  # type: ignore[union-attr]  # there is one side at least
+    elif right is None:
+        first, second = left, low
     else:
-        parameter.addmm_(state["basis_left"], low, alpha=alpha)
+        first, second = left.to(low.dtype) @ low, right.T
+    if parameter.dtype == torch.float32:
+        parameter.addmm_(first, second, alpha=size * scale)
+    else:
+        # In low precision the parameter is rounded once, by the type of the moments.
+        parameter.add_((first.to(low.dtype) @ second.to(low.dtype) * scale).to(parameter.dtype), alpha=size)

@@ -14,7 +14,8 @@ def exact(gradient: torch.Tensor, rank: int, right: bool) -> torch.Tensor:
         right: Right singular vectors, shape (n, rank), else left ones, shape (m, rank).
     """
     left_vectors, _, right_vectors = torch.linalg.svd(gradient.float(), full_matrices=False)
-    return right_vectors[:rank].T if right else left_vectors[:, :rank]
+    basis: torch.Tensor = right_vectors[:rank].T if right else left_vectors[:, :rank]
+    return basis
 
 
 def oriented(matrix: torch.Tensor) -> torch.Tensor:
@@ -22,9 +23,9 @@ def oriented(matrix: torch.Tensor) -> torch.Tensor:
 
     So the basis is a continuous function of the matrix: where the columns hardly move, it hardly moves.
     """
-    basis, triangle = torch.linalg.qr(matrix)
-    signs = torch.where(torch.diagonal(triangle) < 0, -1.0, 1.0)
-    return basis * signs
+    orthonormal, triangle = torch.linalg.qr(matrix)
+    basis: torch.Tensor = orthonormal * torch.where(torch.diagonal(triangle) < 0, -1.0, 1.0)
+    return basis
 
 
 def first(gradient: torch.Tensor, rank: int, right: bool, iterations: int = 2) -> torch.Tensor:
