@@ -12,7 +12,7 @@ from mudarrib.core_loop import ExportableState, TrainerCallback
 
 from .masking import IGNORED
 
-POSITIONS_AT_ONCE = 2_048
+IN_CACHE, IN_MEMORY = 2**19, 2**26  # logits that are worked on at once
 
 
 class TokenMeter(TrainerCallback, ExportableState):
@@ -78,13 +78,25 @@ def predictions(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tenso
     flat = logits[:, : labels.shape[1] - 1].reshape(-1, logits.shape[-1])
     counted = targets != IGNORED
     correct = entropy = torch.zeros((), device=logits.device)
-    for begin in range(0, len(targets), POSITIONS_AT_ONCE):  # a second copy of all logits would double the peak
-        part = slice(begin, begin + POSITIONS_AT_ONCE)
-        log_p = torch.log_softmax(flat[part].float(), dim=-1)
-        each = -(log_p.exp() * log_p).sum(-1)
+    at_once = max(1, (IN_CACHE if logits.device.type == "cpu" else IN_MEMORY) // logits.shape[-1])
+    for begin in range(0, len(targets), at_once):  # a second copy of all logits would double the peak
+        part = slice(begin, begin + at_once)
+        each, chosen = entropies(flat[part].float())
         entropy = entropy + (each * counted[part]).sum()
-        correct = correct + ((flat[part].argmax(-1) == targets[part]) & counted[part]).sum()
+        correct = correct + ((chosen == targets[part]) & counted[part]).sum()
     return counted.sum(), correct, entropy
+
+
+def entropies(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Entropy in nats, and most likely class, of each row of logits; shapes (rows,).
+
+    With p = softmax(z) it is logsumexp(z) - sum(p z), where logsumexp(z) = max(z) - log(max(p)).
+    """
+    p = torch.softmax(logits, dim=-1)
+    chosen = logits.argmax(-1, keepdim=True)
+    normaliser = logits.gather(-1, chosen) - p.gather(-1, chosen).log()
+    finite = logits.clamp(min=torch.finfo(logits.dtype).min)  # 0 times -inf would not be a number
+    return normaliser.squeeze(-1) - torch.linalg.vecdot(p, finite), chosen.squeeze(-1)
 
 
 def n_tokens(inputs: Mapping[str, Any], labels: torch.Tensor) -> torch.Tensor:
