@@ -10,6 +10,7 @@ from ._version import __version__
 if TYPE_CHECKING:
     from .convert import from_peers, to_peers
     from .errors import CheckpointError
+    from .examples import SeededExamples
     from .hub.card import model_card
     from .hub.push import HubPusher
     from .model_files import ModelFiles
@@ -27,6 +28,7 @@ _HOMES = {
     "ResumableBatches": "sampler",
     "RngState": "rng",
     "Saved": "store",
+    "SeededExamples": "examples",
     "ShardedState": "sharded",
     "Stateful": "stateful",
     "export_model": "sharded",
@@ -43,6 +45,7 @@ __all__ = [
     "ResumableBatches",
     "RngState",
     "Saved",
+    "SeededExamples",
     "ShardedState",
     "Stateful",
     "__version__",
