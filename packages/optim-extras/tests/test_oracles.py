@@ -42,7 +42,7 @@ def test_galore(name):
         optimizer = GaLoreAdafactor([group], **settings)
     else:
         optimizer = GaLoreAdamW([group], **settings, state_dtype="parameter")
-    close = dict(atol=1e-5, rtol=1e-5)
+    close = {"atol": 1e-5, "rtol": 1e-5}
     for step, gradient in enumerate(arrays["grads"]):
         weight.grad = gradient.to(dtype)
         optimizer.step()

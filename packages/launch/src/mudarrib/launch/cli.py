@@ -1,0 +1,132 @@
+"""`mudarrib-launch`: configs for `accelerate launch`, made, checked, explained and run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+
+OK, WRONG, UNUSABLE = 0, 1, 2
+
+
+def default_path() -> Path:
+    """Where accelerate looks for its config."""
+    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    return Path(home).expanduser() / "accelerate" / "default_config.yaml"
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="mudarrib-launch", description=__doc__)
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    new = commands.add_parser("new", help="write a config")
+    new.add_argument("kind", help="ddp, fsdp, fsdp2, deepspeed, deepspeed-plugin or cpu")
+    new.add_argument("-o", "--output", help="file to write ('-' prints it); by default accelerate's own place")
+    new.add_argument("--yes", action="store_true", help="replace a file that is there")
+    new.add_argument("set", nargs="*", metavar="KEY=VALUE", help="other values than the usual ones")
+    check = commands.add_parser("check", help="find what is wrong before anything starts")
+    check.add_argument("config", nargs="?", help="the config; by default accelerate's own")
+    check.add_argument("--fix", action="store_true", help="write what can be mended into the file")
+    check.add_argument("--json", action="store_true", help="findings as JSON")
+    explain = commands.add_parser("explain", help="say in plain words what a config starts")
+    explain.add_argument("config", nargs="?", help="the config; by default accelerate's own")
+    run = commands.add_parser("run", help="check a config, then hand over to accelerate launch")
+    run.add_argument("config")
+    run.add_argument("script", nargs=argparse.REMAINDER, help="the script and its flags")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns 0 if all is well, 1 if a config is wrong, 2 if it cannot be used."""
+    options = parser().parse_args(arguments)
+    try:
+        return {"new": make, "check": check, "explain": explain, "run": run}[options.command](options)
+    except ConfigError as error:
+        print(f"mudarrib-launch: {error}", file=sys.stderr)
+        return UNUSABLE
+
+
+def typed(text: str) -> Any:
+    """A value from the command line as YAML has it."""
+    import yaml
+
+    return yaml.safe_load(text)
+
+
+def make(options: argparse.Namespace) -> int:
+    from .config import dump, write
+    from .new import new
+
+    changes = {}
+    for item in options.set:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError("KEY=VALUE", item, "write it as num_processes=4")
+        changes[key] = typed(value)
+    config = new(options.kind, **changes)
+    if options.output == "-":
+        print(dump(config), end="")
+        return OK
+    path = Path(options.output).expanduser() if options.output else default_path()
+    if path.exists() and not options.yes:
+        raise ConfigError("--output", str(path), "the file is there: give --yes to replace it, or another name")
+    write(config, path)
+    print(path)
+    return OK
+
+
+def check(options: argparse.Namespace) -> int:
+    from .config import read, write
+    from .rules import check as find
+
+    config = read(options.config or default_path())
+    found = find(config)
+    if options.fix:
+        for finding in found:
+            if finding.value is not ...:
+                put(config.values, finding.key, finding.value)
+        if any(finding.value is not ... for finding in found) and config.path is not None:
+            write(config, config.path)
+        found = [replace(finding, place=None) for finding in find(config)]
+    if options.json:
+        print(json.dumps([{**asdict(f), "value": None if f.value is ... else f.value} for f in found], indent=2))
+    else:
+        for finding in found:
+            line, column = finding.place or (0, 0)
+            where = f"{config.path}:{line}:{column}" if line else str(config.path)
+            print(f"{where}: {finding.code} {finding.message}\n    {finding.consequence}\n    Fix: {finding.fix}.")
+        print(f"{len(found)} found." if found else f"{config.path}: nothing wrong was found.")
+    return WRONG if found else OK
+
+
+def put(values: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        values = values[section]
+    values[last] = value
+
+
+def explain(options: argparse.Namespace) -> int:
+    from .config import read
+    from .explain import explain as words
+
+    print(words(read(options.config or default_path())))
+    return OK
+
+
+def run(options: argparse.Namespace) -> int:
+    code = check(argparse.Namespace(config=options.config, fix=False, json=False))
+    if code:
+        return code
+    if not options.script:
+        raise ConfigError("script", None, "give the script to launch, after the config")
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", options.config, *options.script]
+    sys.stdout.flush()
+    os.execv(sys.executable, command)
+    return UNUSABLE

@@ -1,0 +1,68 @@
+"""Rules, what they find, and how they are run."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from ..config import Config, Place
+
+Found = Iterator["Finding"]
+Rule = Callable[[Config], Found]
+RULES: dict[str, Rule] = {}
+THEMES = ("keys", "machines", "precision", "fsdp", "deepspeed")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong.
+
+    Attributes:
+        code: The rule's code.
+        key: The dotted key it is about.
+        message: What is wrong.
+        consequence: What happens if the config is used.
+        fix: What to do.
+        value: What to set the key to, where that is clear; `...` where it is not.
+        place: Line and column in the file, if known.
+    """
+
+    code: str
+    key: str
+    message: str
+    consequence: str
+    fix: str
+    value: Any = ...
+    place: Place | None = None
+
+
+def rule(code: str) -> Callable[[Callable[[Config], Iterator[dict[str, Any]]]], Rule]:
+    """Make a rule of a generator of findings, each a dict without code and place."""
+
+    def register(function: Callable[[Config], Iterator[dict[str, Any]]]) -> Rule:
+        def run(config: Config) -> Found:
+            for found in function(config):
+                yield Finding(code=code, place=config.places.get(found["key"]), **found)
+
+        run.__doc__ = function.__doc__
+        RULES[code] = run
+        return run
+
+    return register
+
+
+def check(config: Config) -> list[Finding]:
+    """Everything that the rules find, in the order of the file."""
+    for theme in THEMES:
+        import_module(f".{theme}", __package__)
+    found = [finding for run in RULES.values() for finding in run(config)]
+    return sorted(found, key=lambda finding: (finding.place or (0, 0), finding.code))
+
+
+def nearest(word: Any, known: Sequence[str]) -> str | None:
+    """The known word that is most like this one, if any is."""
+    near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
+    return near[0] if near else None

@@ -1,0 +1,191 @@
+"""FSDP: names, versions, and what does not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .. import keys
+from ..config import Config
+from .base import nearest, rule
+
+Findings = Iterator[dict[str, Any]]
+
+
+def is_fsdp(config: Config) -> bool:
+    return config.kind == "FSDP"
+
+
+def version(config: Config) -> Any:
+    return config.get("fsdp_config.fsdp_version", 1)
+
+
+def _choice(config: Config, key: str, known: tuple[str, ...], consequence: str) -> Findings:
+    value = config.get(f"fsdp_config.{key}")
+    if is_fsdp(config) and value is not None and str(value).upper() not in known:
+        near = nearest(str(value).upper(), known)
+        yield {
+            "key": f"fsdp_config.{key}",
+            "message": f"{value!r} is no {key}" + (f", did you mean {near}?" if near else ""),
+            "consequence": consequence,
+            "fix": f"give one of {', '.join(known)}",
+            "value": near if near else ...,
+        }
+
+
+@rule("F001")
+def sharding_strategy(config: Config) -> Findings:
+    """The sharding strategy is a name, or a number from 1 to 5."""
+    value = config.get("fsdp_config.fsdp_sharding_strategy")
+    if not is_fsdp(config) or value is None or str(value) in ("1", "2", "3", "4", "5"):
+        return
+    yield from _choice(
+        config, "fsdp_sharding_strategy", keys.SHARDING, "it is accepted, and each process fails after its imports."
+    )
+
+
+@rule("F002")
+def wrap_policy(config: Config) -> Findings:
+    """The wrap policy is one of three."""
+    yield from _choice(config, "fsdp_auto_wrap_policy", keys.WRAPPING, "each process fails after its imports.")
+
+
+@rule("F003")
+def state_dict_type(config: Config) -> Findings:
+    """The state-dict type is one of three."""
+    yield from _choice(config, "fsdp_state_dict_type", keys.STATE_DICTS, "each process fails with a bare KeyError.")
+
+
+@rule("F004")
+def backward_prefetch(config: Config) -> Findings:
+    """The backward prefetch is one of three."""
+    for key in ("fsdp_backward_prefetch", "fsdp_backward_prefetch_policy"):
+        yield from _choice(config, key, keys.PREFETCH, "each process fails after its imports.")
+
+
+@rule("F005")
+def fsdp_version(config: Config) -> Findings:
+    """There are versions 1 and 2."""
+    if is_fsdp(config) and version(config) not in (1, 2):
+        yield {
+            "key": "fsdp_config.fsdp_version",
+            "message": f"there is no FSDP version {version(config)!r}",
+            "consequence": "each process fails after its imports.",
+            "fix": "give 1 or 2",
+            "value": 2,
+        }
+
+
+@rule("F006")
+def old_keys_in_version_2(config: Config) -> Findings:
+    """Keys of version 1 mean nothing in version 2."""
+    if is_fsdp(config) and version(config) == 2:
+        for key in keys.FSDP1_ONLY:
+            if key in config.section("fsdp_config"):
+                yield {
+                    "key": f"fsdp_config.{key}",
+                    "message": f"{key} is a key of FSDP version 1",
+                    "consequence": "it is ignored.",
+                    "fix": "remove it; fsdp_reshard_after_forward takes the place of fsdp_sharding_strategy",
+                }
+
+
+@rule("F007")
+def new_keys_in_version_1(config: Config) -> Findings:
+    """A boolean fsdp_reshard_after_forward is a key of version 2."""
+    value = config.get("fsdp_config.fsdp_reshard_after_forward")
+    if is_fsdp(config) and version(config) == 1 and isinstance(value, bool):
+        yield {
+            "key": "fsdp_config.fsdp_reshard_after_forward",
+            "message": "fsdp_reshard_after_forward: true or false is of FSDP version 2",
+            "consequence": "version 1 takes it for a sharding strategy and fails.",
+            "fix": "set fsdp_version: 2, or fsdp_sharding_strategy",
+        }
+
+
+@rule("F008")
+def wrap_class_is_named(config: Config) -> Findings:
+    """Wrapping by layer needs the layer's class, unless the model names it."""
+    section = config.section("fsdp_config")
+    by_layer = str(section.get("fsdp_auto_wrap_policy", "")).upper() == "TRANSFORMER_BASED_WRAP"
+    value = section.get("fsdp_transformer_layer_cls_to_wrap")
+    if is_fsdp(config) and by_layer and value is not None and not str(value).strip():
+        yield {
+            "key": "fsdp_config.fsdp_transformer_layer_cls_to_wrap",
+            "message": "the layer class is empty",
+            "consequence": "each process fails after it has built the model.",
+            "fix": "give the class of a layer, such as BertLayer, or remove the key to take the model's own",
+        }
+
+
+@rule("F009")
+def least_parameters(config: Config) -> Findings:
+    """Wrapping by size needs the size."""
+    section = config.section("fsdp_config")
+    by_size = str(section.get("fsdp_auto_wrap_policy", "")).upper() == "SIZE_BASED_WRAP"
+    if is_fsdp(config) and by_size and not section.get("fsdp_min_num_params"):
+        yield {
+            "key": "fsdp_config.fsdp_auto_wrap_policy",
+            "message": "SIZE_BASED_WRAP without fsdp_min_num_params",
+            "consequence": "the whole model is one unit: nothing is saved.",
+            "fix": "give fsdp_min_num_params, such as 100000000",
+        }
+
+
+@rule("F010")
+def on_cpu(config: Config) -> Findings:
+    """FSDP on the CPU quietly becomes DDP."""
+    if is_fsdp(config) and config.get("use_cpu") is True:
+        yield {
+            "key": "use_cpu",
+            "message": "FSDP with use_cpu",
+            "consequence": "accelerate runs DDP instead, every process with all parameters, without a word.",
+            "fix": "set use_cpu: false, or distributed_type: MULTI_GPU",
+        }
+
+
+@rule("F011")
+def efficient_loading_needs_sync(config: Config) -> Findings:
+    """Loading on one process needs its states sent to the others."""
+    section = config.section("fsdp_config")
+    if (
+        is_fsdp(config)
+        and version(config) == 1
+        and section.get("fsdp_cpu_ram_efficient_loading") is True
+        and section.get("fsdp_sync_module_states") is False
+    ):
+        yield {
+            "key": "fsdp_config.fsdp_sync_module_states",
+            "message": "fsdp_cpu_ram_efficient_loading without fsdp_sync_module_states",
+            "consequence": "all processes but the first would train on empty weights; accelerate stops.",
+            "fix": "set fsdp_sync_module_states: true",
+            "value": True,
+        }
+
+
+@rule("F012")
+def missing_section(config: Config) -> Findings:
+    """FSDP without a section runs with one unit."""
+    if is_fsdp(config) and not config.section("fsdp_config"):
+        yield {
+            "key": "distributed_type",
+            "message": "FSDP without an fsdp_config",
+            "consequence": "the whole model is one unit: no layer is freed while another computes.",
+            "fix": "give an fsdp_config with fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
+        }
+
+
+@rule("F013")
+def nested_booleans(config: Config) -> Findings:
+    """Switches of the section are true or false."""
+    switches = [key for key in keys.FSDP if key.endswith(("prefetch", "params", "loading", "states", "checkpointing"))]
+    for key in switches:
+        value = config.get(f"fsdp_config.{key}")
+        if key not in ("fsdp_backward_prefetch", "fsdp_min_num_params") and isinstance(value, str):
+            yield {
+                "key": f"fsdp_config.{key}",
+                "message": f"{key} is the text {value!r}",
+                "consequence": "it may count as true whatever it says.",
+                "fix": "write true or false without quotes",
+                "value": value.lower() not in ("false", "no", "0"),
+            }

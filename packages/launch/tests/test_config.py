@@ -1,0 +1,99 @@
+"""Reading, writing, making, explaining, and the command line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mudarrib.launch import Config, ConfigError, dump, explain, new, parse
+from mudarrib.launch.cli import main
+
+VALUES = st.none() | st.booleans() | st.integers(-9, 99999) | st.text(max_size=12) | st.floats(0, 9)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=9), VALUES | st.dictionaries(st.text(min_size=1), VALUES)))
+def test_what_is_written_reads_back_the_same(values):
+    if values:
+        assert parse(dump(Config(values))).values == values
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "empty"), ("- a\n- b\n", "list"), ("a: 1\n\tb: 2\n", "line 2, column 1"), ("a: [1\n", "line")],
+)
+def test_what_cannot_be_read_is_said(text, said):
+    with pytest.raises(ConfigError, match=said):
+        parse(text)
+
+
+def test_G27_the_guides_ddp_config():
+    assert new("ddp").values.items() >= {
+        "compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "downcast_bf16": "no",
+        "gpu_ids": "all", "machine_rank": 0, "main_training_function": "main", "mixed_precision": "fp16",
+        "num_machines": 2, "num_processes": 8, "rdzv_backend": "static", "same_network": True,
+        "tpu_use_cluster": False, "tpu_use_sudo": False, "use_cpu": False,
+    }.items()  # fmt: skip
+    assert {"main_process_ip", "main_process_port", "tpu_env"} <= set(new("ddp").values)
+
+
+def test_G28_the_guides_fsdp_config():
+    config = new("fsdp")
+    assert (config.kind, config.get("mixed_precision"), config.get("num_processes")) == ("FSDP", "bf16", 2)
+    assert config.section("fsdp_config") == {
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "fsdp_backward_prefetch_policy": "BACKWARD_PRE",
+        "fsdp_forward_prefetch": False, "fsdp_cpu_ram_efficient_loading": True, "fsdp_offload_params": False,
+        "fsdp_sharding_strategy": "FULL_SHARD", "fsdp_state_dict_type": "FULL_STATE_DICT",
+        "fsdp_sync_module_states": True, "fsdp_transformer_layer_cls_to_wrap": "BertLayer", "fsdp_use_orig_params": True,
+    }  # fmt: skip
+
+
+def test_G29_G30_the_guides_deepspeed_configs():
+    config = new("deepspeed")
+    assert config.get("num_processes") == 4
+    assert config.section("deepspeed_config") == {"deepspeed_config_file": "ds_config.json", "zero3_init_flag": True}
+    assert new("deepspeed-plugin").section("deepspeed_config") == {
+        "gradient_accumulation_steps": 1, "gradient_clipping": 0.7, "offload_optimizer_device": "cpu",
+        "offload_param_device": "cpu", "zero3_init_flag": True, "zero_stage": 2,
+    }  # fmt: skip
+
+
+def test_other_values_go_where_they_belong():
+    config = new("fsdp2", num_processes=8, fsdp_transformer_layer_cls_to_wrap="LlamaDecoderLayer")
+    assert config.get("num_processes") == 8
+    assert config.get("fsdp_config.fsdp_transformer_layer_cls_to_wrap") == "LlamaDecoderLayer"
+    with pytest.raises(ConfigError, match="no such key"):
+        new("ddp", fsdp_version=2)
+    with pytest.raises(ConfigError, match="deepspeed-plugin"):
+        new("deep")
+
+
+def test_plain_words():
+    assert "8 processes" in explain(new("ddp")) and "192.168.20.1:9898" in explain(new("ddp"))
+    assert "BertLayer" in explain(new("fsdp"))
+    assert "ds_config.json" in explain(new("deepspeed")) and "stage 2" in explain(new("deepspeed-plugin"))
+
+
+def test_new_check_fix_and_exit_codes(tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    assert main(["new", "ddp", "num_processes=7", "-o", str(path)]) == 0
+    assert main(["new", "ddp", "-o", str(path)]) == 2
+    assert main(["check", str(path)]) == 1
+    assert "M004" in capsys.readouterr().out
+    assert main(["new", "cpu", "mixed_precision=fp16", "-o", str(path), "--yes"]) == 0
+    capsys.readouterr()
+    assert main(["check", str(path), "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)
+    assert finding["code"] == "P003" and finding["place"]
+    assert main(["check", str(path), "--fix"]) == 0
+    assert "mixed_precision: bf16" in path.read_text()
+    assert main(["check", str(tmp_path / "nowhere.yaml")]) == 2
+    assert main(["explain", str(path)]) == 0
+
+
+def test_nothing_heavy_is_loaded():
+    code = "import sys\nfrom mudarrib.launch.cli import main\nmain(['new', 'fsdp', '-o', '-'])\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "accelerate", "transformers", "numpy"} & set(done.stdout.split())
