@@ -83,6 +83,7 @@ def main() -> None:
             num_layers=2,
             num_heads=4,
             dropout_rate=0.1,
+            initializer_factor=0.2,  # the default suits far wider models
             decoder_start_token_id=0,
             pad_token_id=0,
             eos_token_id=1,
@@ -93,7 +94,7 @@ def main() -> None:
         args=Seq2SeqTrainingArguments(
             tempfile.mkdtemp(),
             max_steps=arguments.steps,
-            learning_rate=3e-3,
+            learning_rate=1e-2,
             per_device_train_batch_size=32,
             per_device_eval_batch_size=50,
             warmup_steps=100,
