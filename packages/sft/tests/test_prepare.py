@@ -280,3 +280,12 @@ def test_processes_start_only_where_they_pay(tokenizer, caplog):
         made.tell()
     assert "faster in 1 process" in caplog.text
     assert caplog.text.count("taken for text, loss on all tokens") == 1
+
+
+def test_a_template_without_eos_is_remarked_on(tokenizer, caplog):
+    rows = Dataset.from_list([{"messages": CONVERSATION}])
+    preparation(tokenizer(template=MARKED.replace("[EOS]", "")))(rows, "train", False)
+    assert "never writes the EOS token" in caplog.text
+    caplog.clear()
+    preparation(tokenizer(template=MARKED))(rows, "train", False)
+    assert not caplog.text

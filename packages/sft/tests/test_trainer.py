@@ -238,3 +238,23 @@ def test_the_config_survives_json(tmp_path, run_args):
     saved = json.loads((tmp_path / "args.json").read_text())
     assert saved["packing"] is True and saved["max_length"] == 32
     assert SFTConfig.from_json(tmp_path / "args.json").packing is True
+
+
+def test_the_balancing_loss_of_experts_is_a_mean_over_micro_batches(sft, sentences):
+    import transformers
+
+    losses = []
+    for batch, accumulation in ((8, 1), (2, 4)):
+        torch.manual_seed(0)
+        config = transformers.MixtralConfig(
+            vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_local_experts=2,
+            num_attention_heads=4, num_key_value_heads=2, pad_token_id=1,
+        )  # fmt: skip
+        trainer = sft(
+            model=transformers.MixtralForCausalLM(config), train_dataset=texts(sentences(8)), router_aux_loss_coef=10.0,
+            per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=1,
+        )  # fmt: skip
+        trainer.train()
+        losses.append(history(trainer)[0])
+    assert losses[0] > 15, "the balancing loss is most of it"
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)

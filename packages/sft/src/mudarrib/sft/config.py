@@ -7,8 +7,6 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from mudarrib.core_loop import ArgumentError, TrainingArguments
 
 from .packing import STRATEGIES
@@ -84,9 +82,7 @@ class SFTConfig(TrainingArguments):
 
     def __post_init__(self) -> None:
         if self.bf16 is None:
-            self.bf16 = (
-                not self.fp16 and not self.use_cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-            )
+            self.bf16 = not self.fp16 and not self.use_cpu and computes_in_bfloat16()
         super().__post_init__()
         self.settle()
 
@@ -148,6 +144,13 @@ class SFTConfig(TrainingArguments):
             setattr(config, name, value)
         config.settle()
         return config
+
+
+def computes_in_bfloat16() -> bool:
+    """Whether a GPU is there that does."""
+    import torch  # here, so that a command answers --help without it
+
+    return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
 
 
 def deprecated(old: str, new: str) -> None:

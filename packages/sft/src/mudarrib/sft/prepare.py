@@ -174,19 +174,35 @@ def with_formatting(dataset: Data, function: FormattingFunc | None, text_field: 
 
 def tokenised(dataset: Dataset, recipe: Recipe, name: str, processes: int) -> Dataset:
     """Tokenise a map-style data set, with a progress bar and the cache of `datasets`."""
-    tokens = dataset.with_format("arrow").map(
-        _Tabled(recipe),
-        batched=True,
-        remove_columns=dataset.column_names,
-        num_proc=processes if processes > 1 else None,
-        desc=f"Tokenizing {name} data set",
+    tokens = (
+        dataset.with_format("arrow")
+        .map(
+            _Tabled(recipe),
+            batched=True,
+            remove_columns=dataset.column_names,
+            num_proc=processes if processes > 1 else None,
+            desc=f"Tokenizing {name} data set",
+        )
+        .with_format(None)
     )
     left_out = len(dataset) - len(tokens)
     if not len(tokens):
         raise ArgumentError(f"{name}_dataset", len(dataset), _nothing_left(recipe))
+    if recipe.format.is_chat:
+        _check_end(recipe, tokens[0]["input_ids"])
     if left_out:
         logger.warning("%s data set: %d of %d rows left out: %s", name, left_out, len(dataset), _why(recipe))
-    return tokens.with_format(None)
+    return tokens
+
+
+def _check_end(recipe: Recipe, ids: list[int]) -> None:
+    eos = recipe.tokenizer.eos_token_id
+    if eos not in ids and len(ids) != recipe.max_length:
+        logger.warning(
+            "The chat template never writes the EOS token %r: the model won't learn to end a turn. Write it in the "
+            "template, or name the token that ends a turn as eos_token.",
+            recipe.tokenizer.eos_token,
+        )
 
 
 def _why(recipe: Recipe) -> str:

@@ -312,4 +312,5 @@ def prepare(dataset: Any, name: str, preparation: Preparation, config: SFTConfig
             "give a Dataset or IterableDataset of datasets or a list of dicts, or set "
             "dataset_kwargs={'skip_prepare_dataset': True} for rows that are tokenized",
         )
-    return preparation(dataset, name, packing)
+    with config.main_process_first(desc=f"tokenizing the {name} data set"):
+        return preparation(dataset, name, packing)

@@ -135,9 +135,24 @@ class SFTTrainer(Trainer):
             loss = dft_loss(outputs.logits, labels, num_items_in_batch)
         else:
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+            loss = loss - self.router_loss_excess(outputs, num_items_in_batch)
         if labels is not None and outputs["logits"].shape[:2] == labels.shape:
             self.token_meter.add(outputs["logits"], labels, inputs)
         return (loss, outputs) if return_outputs else loss
+
+    def router_loss_excess(self, outputs: Any, count: torch.Tensor | int | None) -> torch.Tensor | float:
+        """How much of a mixture of experts' balancing loss a batch has too much: it is a mean, not a share.
+
+        The models add it whole to a loss that is divided by the targets of all micro-batches of a step.
+        """
+        aux = outputs.get("aux_loss") if hasattr(outputs, "get") else None
+        if aux is None or count is None or not self.loss_rule.divides_by_count:
+            return 0.0
+        world = self.engine.world_size if self.args.average_tokens_across_devices else 1
+        n_batches = self.args.gradient_accumulation_steps * world if self.model.training else 1
+        config: Any = self.engine.unwrap(self.model).config
+        excess: torch.Tensor = (1 - 1 / n_batches) * config.router_aux_loss_coef * aux.to(outputs["loss"].device)
+        return excess
 
     def training_step(
         self,
