@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 
-def argument(default: Any, help: str) -> Any:  # noqa: A002  # argparse's and the field's own word for it
-    """A dataclass field with a help text; lists and dicts are copied for each instance."""
+def argument(default: Any, help: str, secret: bool = False) -> Any:  # noqa: A002  # argparse's own word for it
+    """A dataclass field with a help text; lists and dicts are copied for each instance, secrets are not shown."""
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=default.copy, metadata={"help": help})
-    return dataclasses.field(default=default, metadata={"help": help})
+    return dataclasses.field(default=default, metadata={"help": help}, repr=not secret)

@@ -12,7 +12,7 @@ from .names import HubStrategy
 class HubArguments:
     push_to_hub: bool = argument(False, "Push the model to the hub.")
     hub_token: str | None = argument(
-        None, "Token for the hub; by default that of the last login. Never written anywhere."
+        None, "Token for the hub; by default that of the last login. Never written anywhere.", secret=True
     )
     hub_private_repo: bool | None = argument(None, "Whether a repository that is made is private.")
     hub_model_id: str | None = argument(

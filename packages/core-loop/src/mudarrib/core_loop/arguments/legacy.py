@@ -93,7 +93,7 @@ def _adafactor(value: Any, values: Values) -> None:
 
 def _organization(value: Any, values: Values) -> None:
     deprecated("push_to_hub_organization", "hub_model_id='organization/name'")
-    name = values.get("hub_model_id") or values.get("push_to_hub_model_id") or Path(str(values["output_dir"])).name
+    name = values.get("hub_model_id") or values.get("push_to_hub_model_id") or Path(str(values.get("output_dir"))).name
     if value:
         values.pop("push_to_hub_model_id", None)
         values["hub_model_id"] = f"{value}/{str(name).split('/')[-1]}"

@@ -41,8 +41,13 @@ class AcceptsOldSpellings(type):
     """Translates the old spellings among a class's keywords before its fields are set."""
 
     def __call__(cls, *args: Any, **keywords: Any) -> Any:
+        positional = dict(zip((field.name for field in dataclasses.fields(cls)), args, strict=False))  # type: ignore[arg-type]  # its classes are dataclasses
+        twice = positional.keys() & keywords.keys()
+        if twice:
+            raise TypeError(f"{cls.__name__} got two values for {sorted(twice)[0]!r}.")
+        keywords = {**positional, **keywords}
         extras = legacy.translate(cls, keywords)
-        instance = super().__call__(*args, **keywords)
+        instance = super().__call__(**keywords)
         for name, value in extras.items():
             setattr(instance, name, value)
         return instance
