@@ -75,9 +75,8 @@ def curves(tokenizer: Any, rows: Dataset, length: int) -> float:
     losses = []
     few = rows.select(range(48))
     for packing in (False, True):
-        run = trainer(
-            tokenizer, few, length, packing=packing, per_device_train_batch_size=48, max_steps=10, logging_steps=1
-        )
+        options = {"per_device_train_batch_size": 48, "max_steps": 10, "logging_steps": 1}
+        run = trainer(tokenizer, few, length, packing=packing, **options)
         train(run)
         losses.append([log["loss"] for log in run.state.log_history if "loss" in log])
     print(f"Loss, step 1 to 10, padded: {losses[0][0]:.4f} to {losses[0][-1]:.4f}; packed: {losses[1][-1]:.4f}")

@@ -124,3 +124,12 @@ def test_crosstalk_sees_a_leak_in_bfloat16(llama):
 
 def test_segments_count_restarts():
     assert segments(torch.tensor([[0, 1, 2, 0, 1, 0, 0]])).tolist() == [[1, 1, 1, 2, 2, 3, 4]]
+
+
+def test_a_model_whose_weights_are_elsewhere_is_probed_by_a_shallow_copy(llama):
+    """As under ZeRO 3, where a process holds no weights yet: the decision is that for the architecture."""
+    for config, in_layers in ((llama().config, False), (opt(), True)):
+        model = make(config)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.new_empty(0)
+        assert isolate(model).in_layers == in_layers and model._forward_pre_hooks

@@ -45,7 +45,7 @@ def resolve_config(args: TrainingArguments | None, model: Any, keywords: dict[st
     """One config, from a config, plain arguments or nothing, and keywords that older scripts give the trainer.
 
     Args:
-        args: As given to the trainer; it is not changed.
+        args: As given to the trainer; a config is taken as it is where no keyword changes it.
         model: Names the output folder where there are no arguments.
         keywords: Those that belong into the config are taken out.
     """
@@ -61,6 +61,8 @@ def resolve_config(args: TrainingArguments | None, model: Any, keywords: dict[st
         args = SFTConfig(output_dir=f"{Path(name or 'model').name}-SFT")
     elif not isinstance(args, TrainingArguments):
         raise ArgumentError("args", type(args).__name__, "give an SFTConfig or TrainingArguments")
+    if isinstance(args, SFTConfig) and not options:
+        return args
     return SFTConfig.of(args, **options)
 
 
