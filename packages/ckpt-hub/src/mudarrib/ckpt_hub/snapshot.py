@@ -34,6 +34,7 @@ class Snapshot:
         self._buffers: list[torch.Tensor] = []
         self._used = 0
         self._copies: dict[tuple[object, ...], torch.Tensor] = {}
+        self._sources: list[torch.Tensor] = []
         self._pending: list[_Pending] = []
         self._held: set[int] = set()
         self._hooked: WeakSet[Optimizer] = WeakSet()
@@ -75,6 +76,8 @@ class Snapshot:
             return self._buffer(source)
         if key not in self._copies:
             target = self._copies[key] = self._buffer(source)
+            # Kept until all is copied: a tensor that is gone may leave its address, and so its key, to another.
+            self._sources.append(source)
             if source.data_ptr() in self._held:
                 self._pending.append(_Pending(target, source, _version(source)))
             else:
@@ -98,7 +101,7 @@ class Snapshot:
         Raises:
             CheckpointError: A tensor was written to before its copy was made.
         """
-        pending, self._pending = self._pending, []
+        pending, self._pending, self._sources = self._pending, [], []
         try:
             with torch.cuda.stream(self._stream):  # the loop's own, so that the order of writes and copies holds
                 for target, source, _ in pending:
@@ -118,7 +121,7 @@ class Snapshot:
 
     def abandon(self) -> None:
         """Forget a snapshot that nobody will write."""
-        self._pending = []
+        self._pending, self._sources = [], []
         self._done.set()
 
     def _hold(self, *_: object) -> None:
