@@ -70,28 +70,13 @@ class _Encoder:
         self.sharded = sharded
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[tuple[object, ...], str] = {}
-        self._by_type: dict[type, Callable[[object, str], Json]] = {
-            int: _encode_int,
-            float: _encode_float,
-            complex: _encode_complex,
-            bytes: self._bytes,
-            bytearray: self._bytes,
-            list: self._list,
-            dict: self._dict,
-            OrderedDict: self._ordered,
-            Counter: self._counter,
-            deque: self._deque,
-            **dict.fromkeys((tuple, set, frozenset, torch.Size), self._items),
-            torch.dtype: lambda value, _: {TAG: "dtype", "name": dtype_name(value)},
-            torch.device: lambda value, _: {TAG: "device", "name": str(value)},
-        }
 
     def value(self, value: object, path: str) -> Json:
         if value is None or type(value) is bool or type(value) is str:
             return value
-        handler = self._by_type.get(type(value))
+        handler = _HANDLERS.get(type(value))
         if handler is not None:
-            return handler(value, path)
+            return handler(self, value, path)
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path)
         if isinstance(value, np.ndarray | np.generic):
@@ -192,6 +177,24 @@ class _Encoder:
         return name
 
 
+# By exact type: a subclass may hold more than its base says. A table of the class, since one of bound methods
+# would keep the encoder, and so every tensor it met, until the next garbage collection.
+_HANDLERS: dict[type, Callable[[_Encoder, object, str], Json]] = {
+    int: lambda _, value, path: _encode_int(value),
+    float: lambda _, value, path: _encode_float(value),
+    complex: lambda _, value, path: _encode_complex(value),
+    torch.dtype: lambda _, value, path: {TAG: "dtype", "name": dtype_name(value)},
+    torch.device: lambda _, value, path: {TAG: "device", "name": str(value)},
+    list: _Encoder._list,
+    dict: _Encoder._dict,
+    OrderedDict: _Encoder._ordered,
+    Counter: _Encoder._counter,
+    deque: _Encoder._deque,
+    **dict.fromkeys((bytes, bytearray), _Encoder._bytes),
+    **dict.fromkeys((tuple, set, frozenset, torch.Size), _Encoder._items),
+}
+
+
 def _checked(tensor: torch.Tensor, path: str) -> torch.Tensor:
     """The tensor without its graph, if its numbers alone say all that it is."""
     where = f"state at {path or 'the top'}"
@@ -206,19 +209,19 @@ def _checked(tensor: torch.Tensor, path: str) -> torch.Tensor:
     return tensor.detach()
 
 
-def _encode_int(value: object, _path: str) -> Json:
+def _encode_int(value: object) -> Json:
     assert isinstance(value, int)
     return value if -(2**63) <= value < 2**63 else {TAG: "int", "value": hex(value)}
 
 
-def _encode_float(value: object, _path: str) -> Json:
+def _encode_float(value: object) -> Json:
     assert isinstance(value, float)
     return value if math.isfinite(value) else {TAG: "float", "value": repr(value)}
 
 
-def _encode_complex(value: object, path: str) -> Json:
+def _encode_complex(value: object) -> Json:
     assert isinstance(value, complex)
-    return {TAG: "complex", "items": [_encode_float(value.real, path), _encode_float(value.imag, path)]}
+    return {TAG: "complex", "items": [_encode_float(value.real), _encode_float(value.imag)]}
 
 
 def _base64(data: bytes) -> str:
