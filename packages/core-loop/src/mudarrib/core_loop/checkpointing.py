@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mudarrib.ckpt_hub import CheckpointStore, RngState
+from mudarrib.ckpt_hub import CheckpointStore, HubPusher, RngState, model_card
 
 from . import weights
 from .errors import ArgumentError
@@ -58,6 +58,7 @@ class Store(Protocol):
         metric: float | None = None,
         extra_files: Mapping[str, Any] | None = None,
         protect: Any = (),
+        then: Any = None,
     ) -> Saved: ...
 
     def load(self, parts: Mapping[str, Any], checkpoint: Any = None, *, strict: bool = True) -> Saved | None: ...
@@ -158,6 +159,28 @@ def restore_callbacks(callbacks: list[Any], states: Mapping[str, Any], with_argu
                 setattr(callback, attribute, value)
 
 
+class ModelWriter:
+    """Writes the model's files into a checkpoint; in the background from a copy of its state."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def __call__(self, folder: Path) -> None:
+        self.trainer.save_model(str(folder))
+
+    def capture(self, copy: Callable[[Any], Any]) -> Writer:
+        """Take the state now; the result writes it later."""
+        trainer = self.trainer
+        model = trainer.engine.unwrap(trainer.model)
+        state = copy(trainer.engine.whole_state(trainer.model_wrapped) or model.state_dict())
+
+        def write(folder: Path) -> None:
+            weights.save(model, folder, state)
+            trainer.save_companions(folder)
+
+        return write
+
+
 class Checkpointing:
     """Saves and resumes the runs of one Trainer.
 
@@ -170,6 +193,7 @@ class Checkpointing:
         self.trainer = trainer
         self.given = store
         self.cache: dict[str, Store] = {}
+        self.pushers: dict[str, HubPusher] = {}
 
     @property
     def store(self) -> Store:
@@ -227,9 +251,6 @@ class Checkpointing:
     def save(self, run: Run) -> Path:
         """Write `checkpoint-<step>`; older ones go by `save_total_limit`, never the best."""
         args, state = self.trainer.args, run.state
-        if run.last_saved == state.global_step and not run.position.batches:
-            # The same step was saved before its epoch ended; only the place in the data has moved on.
-            logger.debug("Step %s is saved again at the end of its epoch.", state.global_step)
         folder = args.folder / f"checkpoint-{state.global_step}"
         best = state.best_global_step
         if best is not None:
@@ -248,8 +269,8 @@ class Checkpointing:
             metric=state.best_metric if best == state.global_step else None,
             extra_files=files,
             protect=[state.best_model_checkpoint] if state.best_model_checkpoint else [],
+            then=self.push if args.push_to_hub else None,
         )
-        run.last_saved = state.global_step
         logger.info("Saved %s", folder)
         return saved.path
 
@@ -294,6 +315,75 @@ class Checkpointing:
         if self.trainer.args.load_best_model_at_end and best is not None:
             logger.info("Loading the best model, %s (%s).", best, run.state.best_metric)
             self.load_weights(Path(best))
+        if self.trainer.args.push_to_hub:
+            self.push_final("End of training", blocking=True, card={})
+
+    def model_writer(self, is_own: bool) -> Writer:
+        """How a checkpoint gets the model: in the background only if `save_model` is not the user's own."""
+        if is_own and hasattr(self.trainer.model, "save_pretrained"):
+            return ModelWriter(self.trainer)
+        return lambda folder: self.trainer.save_model(str(folder))
+
+    @property
+    def pusher(self) -> HubPusher:
+        """Sends to the repository that the arguments name."""
+        args = self.trainer.args
+        name = args.hub_model_id or args.folder.absolute().name
+        if name not in self.pushers:
+            self.pushers[name] = HubPusher(
+                name,
+                token=args.hub_token,
+                private=args.hub_private_repo,
+                revision=args.hub_revision,
+                strategy=str(args.hub_strategy),
+                root=args.folder,
+            )
+        return self.pushers[name]
+
+    def push(self, saved: Saved) -> None:
+        """Send a checkpoint that is on the disk, where the strategy wants it."""
+        if self.trainer.is_world_process_zero() and self.pusher.pushes_at("save"):
+            self.trainer.callback_handler.fire("on_push_begin")
+            self.pusher.push(saved.path, "save", step=saved.step)
+
+    def push_final(self, message: str | None, blocking: bool, card: dict[str, Any]) -> str:
+        """Save the model with its card and send it; a hub that fails is told of and does no harm."""
+        self.trainer.save_model()
+        if not self.trainer.is_world_process_zero():
+            return ""
+        self.write_card(card)
+        self.trainer.callback_handler.fire("on_push_begin")
+        self.pusher.push(self.trainer.args.folder, "end", step=self.trainer.state.global_step, message=message)
+        if blocking and not self.pusher.wait():
+            logger.warning(
+                "The model has not arrived at the hub: %s. It is in %s.", self.pusher.error, self.trainer.args.folder
+            )
+        return self.pusher.repo_id
+
+    def write_card(self, card: dict[str, Any]) -> None:
+        """Write the model card into the run's folder, unless there is one of the user's own."""
+        args, state = self.trainer.args, self.trainer.state
+        path = args.folder / "README.md"
+        config = getattr(self.trainer.model, "config", None)
+        evaluated: dict[str, Any] = next((entry for entry in reversed(state.log_history) if "eval_loss" in entry), {})
+        names = ("learning_rate", "train_batch_size", "eval_batch_size", "seed", "optim", "lr_scheduler_type")
+        settings = {name: getattr(args, name) for name in (*names, "num_train_epochs", "max_steps", "weight_decay")}
+        text = model_card(
+            str(card.get("model_name") or args.hub_model_id or args.folder.name),
+            metrics={name: value for name, value in evaluated.items() if name not in ("step", "epoch")},
+            hyperparameters=settings,
+            training_log=[entry for entry in state.log_history if "loss" in entry or "eval_loss" in entry],
+            base_model=card.get("finetuned_from") or getattr(config, "_name_or_path", None) or None,
+            datasets=as_list(card.get("dataset")),
+            language=as_list(card.get("language")),
+            license_name=card.get("license"),
+            tags=as_list(card.get("tags")),
+        )
+        path.write_text(text, encoding="utf-8")
+
+
+def as_list(value: Any) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
 def place_by_steps(position: Position, plan: TrainingPlan, steps: int) -> None:

@@ -91,7 +91,10 @@ def check_optimizers(args: Any, model_init: Any, given_optimizers: tuple[Any, An
 
 def choose_engine(args: Any) -> Engine:
     """One process on torch alone, or several through accelerate."""
-    if args.world_size > 1 or args.deepspeed or args.fsdp:
+    if args.tf32 is not None:
+        torch.backends.cuda.matmul.allow_tf32 = args.tf32
+        torch.backends.cudnn.allow_tf32 = args.tf32
+    if args.world_size > 1 or args.deepspeed or args.fsdp or args.parallelism_config:
         from .distributed import DistributedEngine
 
         return DistributedEngine(args)

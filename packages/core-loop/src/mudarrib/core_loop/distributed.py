@@ -35,6 +35,8 @@ class DistributedEngine(Engine):
             mixed_precision="fp16" if args.fp16 else "bf16" if args.bf16 else "no",
             deepspeed_plugin=deepspeed_plugin(args),
             fsdp_plugin=fsdp_plugin(args),
+            parallelism_config=args.parallelism_config,
+            dataloader_config=loader_settings(args),
             kwargs_handlers=[
                 InitProcessGroupKwargs(backend=args.ddp_backend, timeout=timedelta(seconds=args.ddp_timeout)),
                 DistributedDataParallelKwargs(**ddp_settings(args)),
@@ -94,8 +96,17 @@ class DistributedEngine(Engine):
     def gather(self, data: Any, own_rows: int) -> Any:
         if self.world_size == 1:
             return data
+        if self.args.eval_use_gather_object:
+            return self._gather_objects(data, own_rows)
         tensors = [tensor if tensor.dim() else tensor[None] for tensor in leaves(data)]
         return reassemble([self._rows_of_all(tensor.to(self.device), own_rows) for tensor in tensors], data)
+
+    def _gather_objects(self, data: Any, own_rows: int) -> Any:
+        """The same by pickled objects between the processes, for outputs that differ in more than their lengths."""
+        everyone: list[Any] = [None] * self.world_size
+        dist.all_gather_object(everyone, [tensor[:own_rows].cpu() for tensor in leaves(data)])
+        joined = [torch.cat(parts) for parts in zip(*everyone, strict=True)]
+        return reassemble(joined, data)
 
     def _rows_of_all(self, rows: torch.Tensor, own_rows: int) -> torch.Tensor:
         """Rows of every process, padded with -100 to the widest where later dimensions differ."""
@@ -140,6 +151,20 @@ def ddp_settings(args: Any) -> dict[str, Any]:
         "ddp_static_graph": "static_graph",
     }
     return {new: getattr(args, old) for old, new in names.items() if getattr(args, old) is not None}
+
+
+def loader_settings(args: Any) -> Any:
+    """`accelerator_config` as accelerate takes it.
+
+    Raises:
+        ArgumentError: it has a key that accelerate does not know.
+    """
+    given = dict(args.accelerator_config or {})
+    given.pop("gradient_accumulation_kwargs", None)
+    try:
+        return accelerate.DataLoaderConfiguration(**given)
+    except TypeError as error:
+        raise ArgumentError("accelerator_config", sorted(given), str(error)) from error
 
 
 def deepspeed_plugin(args: Any) -> Any:

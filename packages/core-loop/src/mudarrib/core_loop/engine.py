@@ -59,6 +59,10 @@ class Engine:
         """The user's model inside the wrapped one."""
         return getattr(model, "_orig_mod", model)
 
+    def whole_state(self, model: torch.nn.Module) -> dict[str, Any] | None:
+        """The whole state dict of a model that is split over processes; None where the model has it itself."""
+        return None
+
     def to_device(self, data: Any) -> Any:
         """The nested batch with its tensors on the device."""
         if self.device.type == "cpu":

@@ -52,7 +52,6 @@ class Run:
     ignore_keys: list[str] | None = None
     first_step: int = 0
     logged_at: int = 0
-    last_saved: int | None = None
     training_step: Callable[..., torch.Tensor] = field(init=False)
     steps_on_metric: bool = field(init=False)
     main_input: str = field(init=False)

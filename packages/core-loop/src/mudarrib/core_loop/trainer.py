@@ -22,7 +22,6 @@ from . import (
     seeding,
     step,
     training,
-    weights,
 )
 from .arguments import TrainingArguments, validate_with_data
 from .callbacks.handler import CallbackHandler
@@ -32,6 +31,7 @@ from .logs import configure_logging, get_logger
 from .loss import LossCall, LossRule, ModelFacts
 from .memory import MemoryMeter
 from .outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
+from .publishing import Publishing
 from .sampling import ResumableSampler
 from .state import TrainerControl, TrainerState
 
@@ -39,7 +39,7 @@ logger = get_logger(__name__)
 Optimizers = tuple[torch.optim.Optimizer | None, Any]
 
 
-class Trainer:
+class Trainer(Publishing):
     """Trains and evaluates a model.
 
     Args:
@@ -358,16 +358,7 @@ class Trainer:
 
     def get_checkpoint_files(self) -> dict[str, Callable[[Path], object]]:
         """What a checkpoint holds besides states: name to a function that writes its files into a folder."""
-        return {"model": lambda folder: self.save_model(str(folder))}
-
-    def save_model(self, output_dir: str | None = None) -> None:
-        """Write the model, its processing class and the arguments into a folder (`output_dir`), without pickle."""
-        folder = self.args.folder if output_dir is None else Path(output_dir)
-        if self.args.should_save:
-            weights.save(self.engine.unwrap(self.model), folder)
-            if hasattr(self.processing_class, "save_pretrained"):
-                self.processing_class.save_pretrained(folder)
-            self.args.to_json(folder / "training_args.json")
+        return {"model": self.checkpointing.model_writer(is_own=type(self).save_model is Publishing.save_model)}
 
     def add_callback(self, callback: Any) -> None:
         """Add a callback, class or instance."""
@@ -384,7 +375,3 @@ class Trainer:
     def is_local_process_zero(self) -> bool:
         """Whether this is the first process of its machine."""
         return self.args.local_process_index == 0
-
-    def is_world_process_zero(self) -> bool:
-        """Whether this is the first process of all."""
-        return self.args.process_index == 0

@@ -53,11 +53,14 @@ def train_once(trainer: Trainer, checkpoint: Path | None, trial: Any, ignore_key
     with ExitStack() as undo:
         undo.callback(setattr, trainer, "is_in_train", False)
         trainer.is_in_train = True
+        if "underflow_overflow" in trainer.args.debug:
+            watch_activations(trainer.model)
         if trainer.args.neftune_noise_alpha is not None:
             undo.enter_context(embedding_noise(trainer.model, trainer.args.neftune_noise_alpha))
         run = prepare(trainer, checkpoint, trial)
         run.ignore_keys = ignore_keys
-        stop = undo.enter_context(StopOnSignal(run)) if trainer.args.handle_signals else None
+        stops = trainer.args.handle_signals or trainer.args.enable_jit_checkpoint
+        stop = undo.enter_context(StopOnSignal(run)) if stops else None
         undo.callback(trainer.checkpointing.store.wait)
         introduce(run, checkpoint)
         loop.run(run)
@@ -142,6 +145,13 @@ def enable_checkpointed_activations(trainer: Trainer) -> None:
         raise ArgumentError(
             "activation_checkpointing", True, f"{type(model).__name__} does not support it: leave it False"
         )
+
+
+def watch_activations(model: torch.nn.Module) -> None:
+    """Report infinite and NaN values of activations and weights, by transformers' own tool."""
+    from transformers.debug_utils import DebugUnderflowOverflow
+
+    DebugUnderflowOverflow(model)
 
 
 def embedding_noise(model: torch.nn.Module, alpha: float) -> Any:
