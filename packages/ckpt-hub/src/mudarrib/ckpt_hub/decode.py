@@ -50,26 +50,6 @@ class _Decoder:
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self.tensors = tensors
         self._seen: dict[str, torch.Tensor] = {}
-        self._by_kind: dict[str, Callable[[dict[str, Any]], object]] = {
-            "int": lambda node: int(node["value"], 16),
-            "float": lambda node: float({"inf": "inf", "-inf": "-inf", "nan": "nan"}[node["value"]]),
-            "complex": self._complex,
-            "tuple": lambda node: tuple(self._items(node)),
-            "set": lambda node: set(self._items(node)),
-            "frozenset": lambda node: frozenset(self._items(node)),
-            "size": lambda node: torch.Size(self._items(node)),
-            "deque": lambda node: deque(self._items(node), maxlen=node["maxlen"]),
-            "dict": lambda node: dict(self._pairs(node["items"])),
-            "counter": lambda node: Counter(dict(self._pairs(node["items"]))),
-            "ordered": self._ordered,
-            "bytes": self._bytes,
-            "bytearray": lambda node: bytearray(self._bytes(node)),
-            "dtype": lambda node: _dtype(node["name"]),
-            "device": lambda node: torch.device(node["name"]),
-            "array": self._array,
-            "scalar": lambda node: self._array(node)[()],
-            "tensor": self._tensor,
-        }
 
     def value(self, node: Any) -> object:
         if isinstance(node, list):
@@ -78,10 +58,10 @@ class _Decoder:
             return node
         if TAG not in node:
             return {key: self.value(item) for key, item in node.items()}
-        build = self._by_kind.get(node[TAG])
+        build = _BUILDERS.get(node[TAG])
         if build is None:
             raise _damaged(f"unknown kind {node[TAG]!r}")
-        return build(node)
+        return build(self, node)
 
     def _items(self, node: dict[str, Any]) -> list[Any]:
         return [self.value(item) for item in node["items"]]
@@ -123,6 +103,29 @@ class _Decoder:
                 tensor = tensor.view(dtype).reshape(node["shape"])
             self._seen[name] = tensor
         return self._seen[name]
+
+
+# Of the class: a table of bound methods would keep the decoder, and so a whole checkpoint, until the next collection.
+_BUILDERS: dict[str, Callable[[_Decoder, dict[str, Any]], object]] = {
+    "int": lambda _, node: int(node["value"], 16),
+    "float": lambda _, node: float({"inf": "inf", "-inf": "-inf", "nan": "nan"}[node["value"]]),
+    "complex": _Decoder._complex,
+    "tuple": lambda self, node: tuple(self._items(node)),
+    "set": lambda self, node: set(self._items(node)),
+    "frozenset": lambda self, node: frozenset(self._items(node)),
+    "size": lambda self, node: torch.Size(self._items(node)),
+    "deque": lambda self, node: deque(self._items(node), maxlen=node["maxlen"]),
+    "dict": lambda self, node: dict(self._pairs(node["items"])),
+    "counter": lambda self, node: Counter(dict(self._pairs(node["items"]))),
+    "ordered": _Decoder._ordered,
+    "bytes": _Decoder._bytes,
+    "bytearray": lambda self, node: bytearray(self._bytes(node)),
+    "dtype": lambda _, node: _dtype(node["name"]),
+    "device": lambda _, node: torch.device(node["name"]),
+    "array": _Decoder._array,
+    "scalar": lambda self, node: self._array(node)[()],
+    "tensor": _Decoder._tensor,
+}
 
 
 def _from_bytes(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
