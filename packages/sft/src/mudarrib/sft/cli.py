@@ -205,3 +205,5 @@ def train(trainer: SFTTrainer, run: RunArguments) -> None:
     trainer.save_model()
     if run.merge_adapters:
         trainer.save_merged(str(Path(str(trainer.args.output_dir)) / "merged"))
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub()
