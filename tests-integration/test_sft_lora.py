@@ -106,8 +106,9 @@ def test_whole_modules_beside_the_adapters(trainer, tmp_path):
     assert not torch.equal(again.get_base_model().lm_head.weight, llama().lm_head.weight)
 
 
-def test_merging_gives_a_plain_model_and_leaves_the_trained_one(trainer, tmp_path):
-    made = trainer(peft_config=lora())
+@pytest.mark.parametrize("packing", [False, True])
+def test_merging_gives_a_plain_model_and_leaves_the_trained_one(trainer, tmp_path, packing):
+    made = trainer(peft_config=lora(), packing=packing)
     made.train()
     expected = logits(made.model)
     made.save_merged(str(tmp_path / "merged"))

@@ -50,7 +50,9 @@ def run(folder, kind, world, batch, resume="no"):
     for rank in range(world):
         ranked = {**base, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)} if world > 1 else base
         command = [sys.executable, "-c", code, kind, str(folder), str(batch), resume]
-        processes.append(subprocess.Popen(command, env=ranked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        processes.append(
+            subprocess.Popen(command, env=ranked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
     outputs = [process.communicate(timeout=200)[0] for process in processes]
     assert all(process.returncode == 0 for process in processes), "\n".join(outputs)[-4000:]
     weights = torch.load(folder / "weights.pt", weights_only=True)

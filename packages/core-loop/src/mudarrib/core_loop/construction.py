@@ -136,10 +136,11 @@ def call_model_init(model_init: Callable[..., torch.nn.Module] | None, trial: An
     """A new model; `model_init` may take the trial."""
     if model_init is None:
         raise missing("model_init", "give a function that makes the model")
-    takes = len(inspect.signature(model_init).parameters)
-    if takes > 1:
+    parameters = inspect.signature(model_init).parameters.values()
+    required = [parameter for parameter in parameters if parameter.default is parameter.empty]
+    if len(required) > 1:
         raise ArgumentError("model_init", model_init, "it takes no argument, or the trial alone")
-    model = model_init(trial) if takes else model_init()
+    model = model_init(trial) if required or len(parameters) == 1 else model_init()
     if model is None:
         raise ArgumentError("model_init", None, "it returned no model")
     return model
