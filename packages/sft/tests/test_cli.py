@@ -1,6 +1,8 @@
 """The command: a YAML file or flags to a run, and what it would do shown before."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -89,3 +91,8 @@ def test_yaml_values_as_flags():
     assert flags({"a": True, "b": [1, 2], "c": None, "d": {"x": 1}, "e": "words here"}) == [
         "--a", "true", "--b", "1", "2", "--d", '{"x": 1}', "--e", "words here",
     ]  # fmt: skip
+
+
+def test_the_arguments_answer_without_torch():
+    code = "import sys, mudarrib.sft.cli; from mudarrib.sft import SFTConfig; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

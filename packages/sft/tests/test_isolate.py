@@ -133,3 +133,11 @@ def test_a_model_whose_weights_are_elsewhere_is_probed_by_a_shallow_copy(llama):
         for parameter in model.parameters():
             parameter.data = parameter.data.new_empty(0)
         assert isolate(model).in_layers == in_layers and model._forward_pre_hooks
+
+
+def test_a_second_trainer_on_the_same_model_adds_no_second_hooks():
+    model = make(opt())
+    for _ in range(3):
+        assert isolate(model).in_layers
+    assert len(model._forward_pre_hooks) == 1
+    assert {len(layer._forward_pre_hooks) for layer in model.model.decoder.layers} == {1}

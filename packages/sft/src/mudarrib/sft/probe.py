@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -15,6 +16,7 @@ from mudarrib.core_loop import ArgumentError
 from .isolation import Isolation
 
 LENGTHS = (6, 7)
+_isolated: WeakKeyDictionary[nn.Module, Isolation] = WeakKeyDictionary()
 
 
 def isolate(model: nn.Module, argument: str = "packing") -> Isolation:
@@ -33,6 +35,8 @@ def isolate(model: nn.Module, argument: str = "packing") -> Isolation:
     Raises:
         ArgumentError: neither keeps the examples apart (state-space models, for one).
     """
+    if model in _isolated:  # by an earlier trainer
+        _isolated.pop(model).remove()
     subject = probed_model(model)
     evidence = []
     for in_layers in (False, True):
@@ -45,10 +49,9 @@ def isolate(model: nn.Module, argument: str = "packing") -> Isolation:
         if excess > 1:
             isolation.remove()
             evidence.append(f"the logits change {excess:.0f} times more than rounding can")
-        elif subject is model:
-            return isolation
         else:
-            return Isolation(model, in_layers)
+            _isolated[model] = isolation if subject is model else Isolation(model, in_layers)
+            return _isolated[model]
     raise ArgumentError(argument, True, _refusal(model, evidence[0]))
 
 
