@@ -1,0 +1,229 @@
+"""Updates inside backward: accumulation, checkpointing, resume, bf16, freed gradients, two processes."""
+
+import io
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from mudarrib.optim_extras import FusedBackward, OptionError, builders
+
+NAMES = [
+    "galore_adamw", "galore_adafactor", "galore_adamw_8bit", "galore_adamw_layerwise", "galore_adafactor_layerwise",
+    "galore_adamw_8bit_layerwise", "lomo", "adalomo",
+]  # fmt: skip
+IN_BACKWARD = [name for name in NAMES if name.endswith("_layerwise") or "lomo" in name]
+
+
+def model(dtype=torch.float32):
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(12, 20), torch.nn.Tanh(), torch.nn.LayerNorm(20), torch.nn.Linear(20, 6)
+    )
+    return layers.to(dtype)
+
+
+def build(name, net, **options):
+    given = {} if "lomo" in name else {"rank": "4", "update_proj_gap": "3", "scale": "1.0"}
+    groups = [{"params": list(net.parameters()), "weight_decay": 0.01}]
+    return getattr(builders, name)(net, groups, lr=1e-2, target_modules="all-linear", options={**given, **options})
+
+
+def data(step, rows=8, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(rows, 12, generator=generator)
+    return x.to(dtype), torch.sin(x[:, :6]).to(dtype)
+
+
+def take_step(net, optimizer, step, parts=1, dtype=torch.float32):
+    x, y = data(step, dtype=dtype)
+    for number, (inputs, targets) in enumerate(zip(x.chunk(parts), y.chunk(parts))):
+        if isinstance(optimizer, FusedBackward):
+            optimizer.begin_micro_batch(number == parts - 1)
+        loss = (net(inputs) - targets).square().mean() / parts
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.detach())
+
+
+def train(name, steps=6, parts=1, net=None, optimizer=None, first=0, dtype=torch.float32):
+    net = net if net is not None else model(dtype)
+    optimizer = optimizer or build(name, net)
+    for step in range(first, steps):
+        take_step(net, optimizer, step, parts, dtype)
+    return net, optimizer
+
+
+def furthest(a, b):
+    return max(float((p - q).abs().max().detach()) for p, q in zip(a.parameters(), b.parameters()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_accumulation_equals_one_batch(name):
+    whole, _ = train(name)
+    parts, _ = train(name, parts=4)
+    assert furthest(whole, parts) < 1e-5
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_state_dict_without_pickle_goes_on_bit_for_bit(name, stop):
+    whole, _ = train(name)
+    net, optimizer = train(name, steps=stop)
+    file = io.BytesIO()
+    torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    again = model()
+    again.load_state_dict(saved["model"])
+    restored = build(name, again)
+    restored.load_state_dict(saved["optimizer"])
+    train(name, net=again, optimizer=restored, first=stop)
+    assert furthest(whole, again) == 0
+
+
+@pytest.mark.parametrize("name", IN_BACKWARD)
+def test_inside_backward_equals_in_step(name):
+    fused, _ = train(name)
+    net = model()
+    plain = build(name, net, clip="global")
+    assert not isinstance(plain, FusedBackward)
+    train(name, net=net, optimizer=plain)
+    assert furthest(fused, net) == 0
+
+
+@pytest.mark.parametrize("name", IN_BACKWARD)
+def test_gradients_are_never_all_alive(name):
+    net = model()
+    optimizer = build(name, net)
+    alive = []
+    for parameter in net.parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda _: alive.append(sum(p.grad is not None for p in net.parameters()))
+        )
+    take_step(net, optimizer, 0)
+    assert max(alive) <= 1
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
+@pytest.mark.parametrize("name", IN_BACKWARD)
+def test_outside_of_a_step_nothing_is_updated(name):
+    net = model()
+    optimizer = build(name, net)
+    take_step(net, optimizer, 0)
+    before = [parameter.detach().clone() for parameter in net.parameters()]
+    x, y = data(1)
+    (net(x) - y).square().mean().backward()
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+@pytest.mark.parametrize("name", IN_BACKWARD)
+def test_the_norm_is_that_of_all_gradients(name):
+    net = model()
+    optimizer = build(name, net)
+    x, y = data(0)
+    (net(x) - y).square().mean().backward()
+    expected = torch.nn.utils.get_total_norm([parameter.grad for parameter in net.parameters()])
+    net.zero_grad()
+    take_step(net, optimizer, 0)
+    torch.testing.assert_close(optimizer.last_grad_norm(), expected)
+
+
+@pytest.mark.parametrize("name", IN_BACKWARD)
+def test_with_recomputed_activations(name):
+    class Recomputed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model()
+
+        def forward(self, x):
+            return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+
+    expected, _ = train(name)
+    net, _ = train(name, net=Recomputed())
+    assert furthest(expected, net) == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_learns(name, dtype):
+    net = model(dtype)
+    optimizer = build(name, net)
+    losses = [take_step(net, optimizer, step % 4, dtype=dtype) for step in range(40)]
+    assert sum(losses[-4:]) < sum(losses[:4])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_schedule_is_followed(name):
+    net = model()
+    optimizer = build(name, net)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(step > 0))
+    before = [parameter.detach().clone() for parameter in net.parameters()]
+    take_step(net, optimizer, 0)
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters())), "the rate was 0"
+    schedule.step()
+    take_step(net, optimizer, 1)
+    assert not all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("galore_adamw", {"rnak": "4"}, "did you mean 'rank'"),
+        ("galore_adamw", {"rank": "many"}, "whole number"),
+        ("galore_adamw", {"rank": "0"}, "at least 1"),
+        ("galore_adamw", {"proj_type": "up"}, "reverse_std"),
+        ("galore_adamw", {"svd": "fast"}, "warm, full"),
+        ("lomo", {"rank": "4"}, "the options of lomo are"),
+        ("adalomo", {"clip": "norm"}, "none, global"),
+    ],
+)
+def test_bad_options_are_refused(name, options, said):
+    with pytest.raises(OptionError, match=said):
+        build(name, model(), **options)
+
+
+TWO = """
+import os, sys
+sys.path.insert(0, {folder!r})
+import torch
+torch.set_num_threads(1)
+from test_fused import build, data, model
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank, name = dist.get_rank(), sys.argv[1]
+net = model()
+optimizer = build(name, net)
+for step in range(5):
+    x, y = data(step)
+    optimizer.begin_micro_batch(True)
+    half = slice(rank * 4, rank * 4 + 4)
+    (net(x[half]) - y[half]).square().mean().backward()
+    optimizer.step()
+if rank == 0:
+    torch.save(net.state_dict(), sys.argv[2])
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("name", ["galore_adamw_layerwise", "lomo", "adalomo"])
+def test_two_processes_equal_one(tmp_path, name):
+    expected, _ = train(name, steps=5)
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = str(sock.getsockname()[1])
+    code = TWO.format(folder=os.path.dirname(__file__))
+    processes = []
+    for rank in range(2):
+        ranked = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        command = [sys.executable, "-c", code, name, str(tmp_path / "w.pt")]
+        processes.append(subprocess.Popen(command, env={**os.environ, **ranked}))
+    assert [process.wait(120) for process in processes] == [0, 0]
+    got = model()
+    got.load_state_dict(torch.load(tmp_path / "w.pt", weights_only=True))
+    assert furthest(expected, got) < 1e-6
