@@ -89,6 +89,15 @@ def test_flipped_bit_gives_the_older_one(tmp_path):
         store.load(parts, newer.parent)
 
 
+def test_damaged_one_is_told_of_once_and_never_deleted(tmp_path, caplog):
+    store = CheckpointStore(tmp_path, keep=1)
+    (tmp_path / "checkpoint-9").mkdir()
+    for step in (1, 2, 3):
+        store.save(step, {"progress": Progress(step)})
+    assert [record.levelname for record in caplog.records if "checkpoint-9" in record.message].count("WARNING") == 1
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-3", "checkpoint-9"}
+
+
 def test_keep_never_drops_newest_or_protected(tmp_path):
     store = CheckpointStore(tmp_path, keep=2)
     parts = make_parts()

@@ -81,6 +81,7 @@ class CheckpointStore:
         self.keep = keep
         self.background = background
         self._lock = FolderLock(self.root)
+        self._told: set[Path] = set()
         self._writer = BackgroundWriter()
         self._snapshot = Snapshot(defer_copy)
 
@@ -289,7 +290,7 @@ class CheckpointStore:
             try:
                 found.append(_saved(path))
             except CheckpointError as error:
-                _log.warning("Passing over %s: %s", path.name, error)
+                self._pass_over(path, error)
         return sorted(found, key=lambda saved: saved.step)
 
     def newest(self, *, intact: bool = False) -> Saved | None:
@@ -304,8 +305,14 @@ class CheckpointStore:
                     self.verify(saved.path)
                 return saved
             except CheckpointError as error:
-                _log.warning("Passing over %s: %s", saved.path.name, error)
+                self._pass_over(saved.path, error)
         return None
+
+    def _pass_over(self, path: Path, error: CheckpointError) -> None:
+        """Tell of a damaged checkpoint; once, since the folder is looked through at every save."""
+        level = logging.DEBUG if path in self._told else logging.WARNING
+        self._told.add(path)
+        _log.log(level, "Passing over %s: %s", path.name, error)
 
     def verify(self, checkpoint: str | PathLike[str]) -> None:
         """Read every file of a checkpoint and compare its SHA-256.
