@@ -178,7 +178,7 @@ loop.append(loop)
         (torch.empty(2, device="meta"), "meta"),
         (loop, "nested too deeply"),
     ],
-    ids=str,
+    ids=("own", "function", "defaultdict", "object", "sparse", "meta", "loop"),
 )
 def test_what_is_not_data_is_named(value, names):
     with pytest.raises(CheckpointError, match=names):
