@@ -289,3 +289,21 @@ def test_a_template_without_eos_is_remarked_on(tokenizer, caplog):
     caplog.clear()
     preparation(tokenizer(template=MARKED))(rows, "train", False)
     assert not caplog.text
+
+
+def test_a_tokenizer_with_code_of_its_own_is_asked_itself(tokenizer):
+    made = tokenizer()
+
+    class Lowering(type(made)):
+        def __call__(self, text, **options):
+            return super().__call__([row.lower() for row in text], **options)
+
+    made.__class__ = Lowering
+    assert words(made, preparation(made)(Dataset.from_dict({"text": ["A FILM"]}), "train", False)[0]) == "a film [EOS]"
+
+
+def test_a_tokenizer_that_was_used_with_padding_serves(tokenizer):
+    made = tokenizer()
+    made(["a film", "a"], padding=True, truncation=True, max_length=1)
+    rows = preparation(made)(Dataset.from_dict({"text": ["a film was", "good"]}), "train", False)
+    assert [words(made, row) for row in rows] == ["a film was [EOS]", "good [EOS]"]
