@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0, or 1 when something is damaged, refused or failed, or 2 for a wrong use.
     """
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         return int(options.run(options))
     except CheckpointError as error:
@@ -36,10 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mudarrib-ckpt", description="Look after the checkpoints of a training run.")
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(required=True, metavar="command")
+def parser() -> argparse.ArgumentParser:
+    """The command line of `mudarrib-ckpt`."""
+    whole = argparse.ArgumentParser(prog="mudarrib-ckpt", description="Look after the checkpoints of a training run.")
+    whole.add_argument("--version", action="version", version=__version__)
+    commands = whole.add_subparsers(required=True, metavar="command")
 
     def add(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     push.add_argument("--revision", help="the branch")
     push.add_argument("--private", action="store_true", help="make the repository private; refuse a public one")
     push.add_argument("--message", help="of the commit")
-    return parser
+    return whole
 
 
 def _ls(options: argparse.Namespace) -> int:
