@@ -88,7 +88,7 @@ def test_G8_last_checkpoint_resumes_from_a_fresh_clone(tmp_path, online, monkeyp
 
 def test_a_hub_that_fails_stops_nothing_and_leaks_nothing(tmp_path, online, monkeypatch, caplog, capfd):
     quick = functools.partial(HubPusher, attempts=2, first_wait_s=0.01)
-    monkeypatch.setattr("mudarrib.core_loop.checkpointing.HubPusher", quick)
+    monkeypatch.setattr("mudarrib.ckpt_hub.HubPusher", quick, raising=False)
     with hub_server.Hub(fault=lambda method, path: "500") as hub, caplog.at_level(logging.DEBUG):
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.endpoint)
         trainer = make(tmp_path / "run")

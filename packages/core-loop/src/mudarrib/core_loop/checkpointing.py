@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mudarrib.ckpt_hub import CheckpointStore, HubPusher, RngState, model_card
+from mudarrib.ckpt_hub import CheckpointStore, RngState
 
 from . import weights
 from .errors import ArgumentError
@@ -18,6 +18,8 @@ from .schedules import Settings
 from .state import ExportableState, TrainerState
 
 if TYPE_CHECKING:
+    from mudarrib.ckpt_hub import HubPusher
+
     from .run import Run
     from .trainer import Trainer
 
@@ -326,7 +328,9 @@ class Checkpointing:
 
     @property
     def pusher(self) -> HubPusher:
-        """Sends to the repository that the arguments name."""
+        """Sends to the repository that the arguments name; the hub's client is loaded only here."""
+        from mudarrib.ckpt_hub import HubPusher
+
         args = self.trainer.args
         name = args.hub_model_id or args.folder.absolute().name
         if name not in self.pushers:
@@ -361,7 +365,9 @@ class Checkpointing:
         return self.pusher.repo_id
 
     def write_card(self, card: dict[str, Any]) -> None:
-        """Write the model card into the run's folder, unless there is one of the user's own."""
+        """Write the model card into the run's folder."""
+        from mudarrib.ckpt_hub import model_card
+
         args, state = self.trainer.args, self.trainer.state
         path = args.folder / "README.md"
         config = getattr(self.trainer.model, "config", None)
