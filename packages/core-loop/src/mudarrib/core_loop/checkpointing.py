@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,8 +13,8 @@ from . import weights
 from .errors import ArgumentError
 from .logs import get_logger
 from .plan import Position, TrainingPlan
+from .progress import Progress
 from .schedules import Settings
-from .state import ExportableState, TrainerState
 
 if TYPE_CHECKING:
     from mudarrib.ckpt_hub import HubPusher
@@ -65,41 +64,17 @@ class Store(Protocol):
 
     def load(self, parts: Mapping[str, Any], checkpoint: Any = None, *, strict: bool = True) -> Saved | None: ...
 
-    def newest(self) -> Saved | None: ...
+    def newest(self, *, intact: bool = False) -> Saved | None: ...
+
+    def finish_snapshot(self) -> None: ...
 
     def wait(self) -> None: ...
 
 
-class Progress:
-    """The part of a checkpoint that says how far the run is: its state and its place in the data."""
-
-    def __init__(self, state: TrainerState, position: Position, callbacks: list[Any], restore_arguments: bool) -> None:
-        self.state = state
-        self.position = position
-        self.callbacks = callbacks
-        self.restore_arguments = restore_arguments
-        self.has_position = False
-
-    def state_dict(self) -> dict[str, Any]:
-        self.state.stateful_callbacks = callback_states(self.callbacks)
-        return {**self.state.to_dict(), "position": asdict(self.position)}
-
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
-        """Take over what has been done; how often to log, evaluate and save stays as the arguments say now."""
-        saved = TrainerState.from_dict(state_dict)
-        for name in ("epoch", "global_step", "num_input_tokens_seen", "total_flos", "log_history", "train_batch_size"):
-            setattr(self.state, name, getattr(saved, name))
-        for name in ("best_metric", "best_global_step", "best_model_checkpoint"):
-            setattr(self.state, name, getattr(saved, name))
-        if "position" in state_dict:
-            self.has_position = True
-            for name, value in state_dict["position"].items():
-                setattr(self.position, name, value)
-        restore_callbacks(self.callbacks, saved.stateful_callbacks, self.restore_arguments)
-
-
 class EpochRng:
     """The generators as they were when the epoch began, from which a user's own loader shuffles again."""
+
+    per_rank = True
 
     def __init__(self) -> None:
         self.rng = RngState()
@@ -126,39 +101,6 @@ class EpochRng:
             self.rng.load_state_dict(now)
         else:
             yield
-
-
-def callback_states(callbacks: list[Any]) -> dict[str, Any]:
-    """State of each callback that has one, by class name; a list where there are several of a class."""
-    states: dict[str, Any] = {}
-    for callback in callbacks:
-        if not is_exportable(callback):
-            continue
-        name, state = type(callback).__name__, callback.state()
-        if name not in states:
-            states[name] = state
-        elif isinstance(states[name], list):
-            states[name].append(state)
-        else:
-            states[name] = [states[name], state]
-    return states
-
-
-def is_exportable(callback: Any) -> bool:
-    return isinstance(callback, ExportableState) or (hasattr(callback, "from_state") and callable(callback.state))
-
-
-def restore_callbacks(callbacks: list[Any], states: Mapping[str, Any], with_arguments: bool) -> None:
-    """Give callbacks back what they had counted; with `with_arguments` also what they were built with."""
-    for name, saved in states.items():
-        for callback, state in zip(
-            [callback for callback in callbacks if type(callback).__name__ == name and is_exportable(callback)],
-            saved if isinstance(saved, list) else [saved],
-            strict=False,
-        ):
-            values = {**(state["args"] if with_arguments else {}), **state["attributes"]}
-            for attribute, value in values.items():
-                setattr(callback, attribute, value)
 
 
 class ModelWriter:
@@ -204,7 +146,10 @@ class Checkpointing:
         args = self.trainer.args
         folder = str(args.output_dir)
         if folder not in self.cache:
-            self.cache[folder] = CheckpointStore(folder, keep=args.save_total_limit, background=args.background_save)
+            background = args.background_save
+            self.cache[folder] = CheckpointStore(
+                folder, keep=args.save_total_limit, background=background, defer_copy=background
+            )
         return self.cache[folder]
 
     def find(self, resume_from: str | bool | None) -> Path | None:
@@ -216,7 +161,7 @@ class Checkpointing:
         if resume_from is None or resume_from is False:
             return None
         if resume_from is True:
-            newest = self.store.newest()
+            newest = self.store.newest(intact=True)
             if newest is None:
                 raise ArgumentError(
                     "resume_from_checkpoint",

@@ -24,6 +24,7 @@ def run(run: Run) -> None:
                 break
             grad_norm = run.engine.clip(run.model, run.optimizer, run.args.max_grad_norm)
             events.fire("on_pre_optimizer_step")
+            run.finish_snapshot(before_backward=False)
             run.engine.step(run.optimizer)
             events.fire("on_optimizer_step")
             learning_rate = run.learning_rate()
@@ -45,6 +46,7 @@ def accumulate(run: Run, window: list[Any]) -> bool:
     """Forward and backward over the batches of one step; False if a callback stopped between two of them."""
     trainer, engine, meter = run.trainer, run.engine, run.meter
     n_items = trainer.count_items(window)
+    run.finish_snapshot(before_backward=True)
     last = len(window) - 1
     for number, inputs in enumerate(window):
         with engine.accumulating(run.model, number == last):

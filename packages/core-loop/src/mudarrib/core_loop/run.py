@@ -86,6 +86,12 @@ class Run:
         rate = self.optimizer.param_groups[0]["lr"]
         return float(rate)
 
+    def finish_snapshot(self, before_backward: bool) -> None:
+        """Before weights change: let a save that still copies them in the background finish its copy."""
+        changes_in_backward = self.engine.in_backward is not None
+        if self.args.background_save and before_backward == changes_in_backward:
+            self.trainer.checkpointing.store.finish_snapshot()
+
     def step_scheduler(self) -> None:
         if not self.steps_on_metric and not self.engine.step_was_skipped:
             self.scheduler.step()
