@@ -6,10 +6,43 @@ import math
 from typing import Any
 
 import torch
+from torch.optim.adamw import adamw
 
 from ..fused_backward import FusedBackward
 from . import projector
 from .optimizer import LowRankOptimizer
+
+
+FUSED = ("cpu", "cuda")
+
+
+def fused_direction(
+    state: dict[str, Any], gradient: torch.Tensor, beta1: float, beta2: float, eps: float
+) -> torch.Tensor:
+    """M / (√V + eps) after the moments took in the gradient, by torch's fused AdamW in one pass.
+
+    That one corrects the bias of both moments and adds eps after; the rate and eps given here take it out again.
+    """
+    direction = torch.zeros_like(gradient)
+    step = state["step"]
+    root = math.sqrt(1 - beta2**step)
+    adamw(
+        [direction],
+        [gradient],
+        [state["exp_avg"]],
+        [state["exp_avg_sq"]],
+        [],
+        [torch.tensor(float(step - 1), device=gradient.device)],
+        fused=True,
+        amsgrad=False,
+        beta1=beta1,
+        beta2=beta2,
+        lr=-(1 - beta1**step) / root,
+        weight_decay=0.0,
+        eps=eps / root,
+        maximize=False,
+    )
+    return direction
 
 
 class GaLoreAdamW(LowRankOptimizer):
@@ -49,6 +82,8 @@ class GaLoreAdamW(LowRankOptimizer):
             state["exp_avg_sq"] = torch.zeros_like(gradient)
         beta1, beta2 = group["betas"]
         state["step"] += 1
+        if state["exp_avg"].dtype == gradient.dtype == torch.float32 and gradient.device.type in FUSED:
+            return fused_direction(state, gradient, beta1, beta2, group["eps"])
         state["exp_avg"].mul_(beta1).add_(gradient, alpha=1 - beta1)
         state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         return state["exp_avg"] / state["exp_avg_sq"].sqrt().add_(group["eps"])  # type: ignore[no-any-return]  # a tensor

@@ -42,11 +42,6 @@ class LowRankOptimizer(PerParameter):
         """Carry the moments over into a new basis."""
         raise NotImplementedError
 
-    def decay(self, parameter: torch.Tensor, group: dict[str, Any]) -> None:
-        """Decoupled weight decay by the plain learning rate."""
-        if group["weight_decay"] > 0:
-            parameter.mul_(1 - group["lr"] * group["weight_decay"])
-
     def low_rank_gradient(
         self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
     ) -> torch.Tensor:
@@ -81,14 +76,22 @@ class LowRankOptimizer(PerParameter):
         scale: float | None,
     ) -> None:
         """Subtract the update, then decay (AdamW's order)."""
-        self.subtract(parameter, direction, state, self.step_size(state, parameter, group), scale)
-        self.decay(parameter, group)
+        keep = 1 - group["lr"] * group["weight_decay"]
+        self.subtract(parameter, direction, state, self.step_size(state, parameter, group), scale, keep)
 
     def subtract(
-        self, parameter: torch.Tensor, direction: torch.Tensor, state: dict[str, Any], size: float, scale: float | None
+        self,
+        parameter: torch.Tensor,
+        direction: torch.Tensor,
+        state: dict[str, Any],
+        size: float,
+        scale: float | None,
+        keep: float = 1.0,
     ) -> None:
-        """Subtract `size` times the direction, back from its subspace where it has one."""
-        if scale is None:
-            parameter.add_(direction.to(parameter.dtype), alpha=-size)
-        else:
-            projector.add_back(parameter, direction, state, -size, scale)
+        """Subtract `size` times the direction, back from its subspace where it has one; then multiply by `keep`."""
+        if scale is not None:
+            projector.add_back(parameter, direction, state, -size, scale, keep)
+            return
+        parameter.add_(direction.to(parameter.dtype), alpha=-size)
+        if keep != 1:
+            parameter.mul_(keep)

@@ -73,8 +73,10 @@ def project(gradient: torch.Tensor, state: dict[str, Any]) -> torch.Tensor:
     return low
 
 
-def add_back(parameter: torch.Tensor, low: torch.Tensor, state: dict[str, Any], size: float, scale: float) -> None:
-    """Add size · scale times the update, back from its subspace, to the parameter: N Qᵀ, P N, or P N Qᵀ."""
+def add_back(
+    parameter: torch.Tensor, low: torch.Tensor, state: dict[str, Any], size: float, scale: float, keep: float = 1.0
+) -> None:
+    """Add size · scale times the update, back from its subspace (N Qᵀ, P N, or P N Qᵀ), then decay by `keep`."""
     left, right = state.get("basis_left"), state.get("basis_right")
     if left is None:
         first, second = low, right.T  # type: ignore[union-attr]  # there is one side at least
@@ -83,7 +85,10 @@ def add_back(parameter: torch.Tensor, low: torch.Tensor, state: dict[str, Any], 
     else:
         first, second = left.to(low.dtype) @ low, right.T
     if parameter.dtype == torch.float32:
-        parameter.addmm_(first, second, alpha=size * scale)
-    else:
-        # In low precision the parameter is rounded once, by the type of the moments.
-        parameter.add_((first.to(low.dtype) @ second.to(low.dtype) * scale).to(parameter.dtype), alpha=size)
+        # One pass over the weights for update and decay.
+        parameter.addmm_(first, second, beta=keep, alpha=size * scale * keep)
+        return
+    # In low precision the parameter is rounded once, by the type of the moments.
+    parameter.add_((first.to(low.dtype) @ second.to(low.dtype) * scale).to(parameter.dtype), alpha=size)
+    if keep != 1:
+        parameter.mul_(keep)
