@@ -33,11 +33,10 @@ def drifting(m: int, n: int, generator: torch.Generator) -> Callable[[], torch.T
     return draw
 
 
-def seconds(call: Callable[[], object], times: int = 1) -> float:
+def seconds(call: Callable[..., object], *given: object) -> float:
     began = time.perf_counter()
-    for _ in range(times):
-        call()
-    return (time.perf_counter() - began) / times
+    call(*given)
+    return time.perf_counter() - began
 
 
 def measure(m: int, n: int, rank: int, rounds: int) -> dict[str, list[float]]:
@@ -51,15 +50,14 @@ def measure(m: int, n: int, rank: int, rounds: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"svd / warm": [], "warm / AdamW": [], "energy / best": []}
     for _ in range(rounds):
         gradient = draw()
-        warm = min(seconds(lambda: subspace.warm(gradient, basis, right)) for _ in range(3))
+        warm = min(seconds(subspace.warm, gradient, basis, right) for _ in range(3))
         step = min(seconds(adamw.step) for _ in range(5))
-        exact: list[torch.Tensor] = []
-        svd = seconds(lambda: exact.append(subspace.exact(gradient, rank, right)))
+        svd = seconds(subspace.exact, gradient, rank, right)
         basis = subspace.warm(gradient, basis, right)
-        energy = [subspace.captured_energy(gradient, each, right) for each in (basis, exact[0])]
+        best = torch.linalg.svdvals(gradient)[:rank].square().sum() / gradient.square().sum()
         found["svd / warm"].append(svd / warm)
         found["warm / AdamW"].append(warm / step)
-        found["energy / best"].append(energy[0] / energy[1])
+        found["energy / best"].append(subspace.captured_energy(gradient, basis, right) / float(best))
     return found
 
 

@@ -63,7 +63,8 @@ def main() -> None:
             for name, values in ratios.items():
                 values.append(took["ours"] / took[name])
         for name, values in ratios.items():
-            print(f"{shape:>10}  ours / {name:13} {statistics.median(values):.3f}  ({min(values):.3f} to {max(values):.3f})")
+            spread = f"({min(values):.3f} to {max(values):.3f})"
+            print(f"{shape:>10}  ours / {name:13} {statistics.median(values):.3f}  {spread}")
 
 
 if __name__ == "__main__":

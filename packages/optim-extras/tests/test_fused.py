@@ -13,7 +13,7 @@ from mudarrib.optim_extras import FusedBackward, OptionError, builders
 
 NAMES = [
     "galore_adamw", "galore_adafactor", "galore_adamw_8bit", "galore_adamw_layerwise", "galore_adafactor_layerwise",
-    "galore_adamw_8bit_layerwise", "lomo", "adalomo",
+    "galore_adamw_8bit_layerwise", "apollo_adamw", "apollo_adamw_layerwise", "lomo", "adalomo",
 ]  # fmt: skip
 IN_BACKWARD = [name for name in NAMES if name.endswith("_layerwise") or "lomo" in name]
 

@@ -1,7 +1,8 @@
-"""GaLore, LOMO, AdaLomo and NEFTune for any PyTorch loop, on torch alone."""
+"""GaLore, APOLLO, LOMO, AdaLomo, Muon and NEFTune for any PyTorch loop, on torch alone."""
 
 from ._version import __version__
 from .adalomo import AdaLomo, FusedAdaLomo
+from .apollo import ApolloAdamW, ApolloAdamWLayerwise
 from .errors import OptionError
 from .fused_backward import FusedBackward
 from .galore import (
@@ -14,11 +15,15 @@ from .galore import (
 )
 from .hf import for_hf_trainer
 from .lomo import FusedLomo, Lomo
+from .memory import Memory, compare, draw, memory
+from .muon import MuonWithAdamW
 from .neftune import neftune
 from .targets import Matches, match_modules
 
 __all__ = [
     "AdaLomo",
+    "ApolloAdamW",
+    "ApolloAdamWLayerwise",
     "FusedAdaLomo",
     "FusedBackward",
     "FusedLomo",
@@ -30,9 +35,14 @@ __all__ = [
     "GaLoreAdamWLayerwise",
     "Lomo",
     "Matches",
+    "Memory",
+    "MuonWithAdamW",
     "OptionError",
     "__version__",
+    "compare",
+    "draw",
     "for_hf_trainer",
     "match_modules",
+    "memory",
     "neftune",
 ]

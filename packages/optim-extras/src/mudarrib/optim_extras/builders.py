@@ -9,21 +9,29 @@ from typing import Any, Protocol
 
 import torch
 
-from . import galore, options
+from . import galore
 from .adalomo import AdaLomo, FusedAdaLomo
+from .apollo import ApolloAdamW, ApolloAdamWLayerwise
 from .exact_state import PerParameter
 from .lomo import FusedLomo, Lomo
+from .muon import MUON, MuonWithAdamW
+from .options import at_least, one_of, parse
 from .targets import match_modules
 
 logger = logging.getLogger(__name__)
 Groups = list[dict[str, Any]]
 
-GALORE: dict[str, tuple[type[PerParameter], type[PerParameter]]] = {
+LOW_RANK: dict[str, tuple[type[PerParameter], type[PerParameter]]] = {
     "galore_adamw": (galore.GaLoreAdamW, galore.GaLoreAdamWLayerwise),
     "galore_adafactor": (galore.GaLoreAdafactor, galore.GaLoreAdafactorLayerwise),
     "galore_adamw_8bit": (galore.GaLoreAdamW8bit, galore.GaLoreAdamW8bitLayerwise),
+    "apollo_adamw": (ApolloAdamW, ApolloAdamWLayerwise),
+    "apollo_mini": (ApolloAdamW, ApolloAdamWLayerwise),
 }
 GALORE_OPTIONS = {"rank": 128, "update_proj_gap": 200, "scale": 0.25, "proj_type": "std", "svd": "warm"}
+APOLLO_OPTIONS = {"rank": 128, "update_proj_gap": 200, "scale": 1.0, "proj_type": "std", "scale_type": "channel"}
+MINI_OPTIONS = {**APOLLO_OPTIONS, "rank": 1, "scale": 128.0, "scale_type": "tensor"}
+OPTIONS = {"apollo_adamw": APOLLO_OPTIONS, "apollo_mini": MINI_OPTIONS}
 CLIP = {"clip": "none"}
 
 
@@ -44,7 +52,7 @@ class Builder(Protocol):
     ) -> torch.optim.Optimizer: ...
 
 
-def build_galore(
+def build_low_rank(
     model: torch.nn.Module,
     param_groups: Groups,
     *,
@@ -57,36 +65,38 @@ def build_galore(
     name: str = "galore_adamw",
     layerwise: bool = False,
 ) -> torch.optim.Optimizer:
-    """A GaLore optimizer: the matched linear layers in low rank, the rest as usual.
+    """A GaLore or APOLLO optimizer: the matched linear layers in low rank, the rest as usual.
 
     Args:
         model: The model, whose modules `target_modules` names.
         param_groups: Parameters, with a weight decay each.
         lr: Learning rate.
         target_modules: See `match_modules`.
-        options: `rank`, `update_proj_gap`, `scale`, `proj_type`, `svd` ("warm" or "full"), and layerwise `clip`.
+        options: `rank`, `update_proj_gap`, `scale`, `proj_type`; GaLore's `svd` ("warm" or "full"), APOLLO's
+            `scale_type` ("channel" or "tensor"); layerwise also `clip`.
         betas: Decay of the moments (AdamW).
         eps: See the optimizer (AdamW).
         weight_decay: Of groups that have none of their own.
-        name: galore_adamw, galore_adafactor or galore_adamw_8bit.
+        name: galore_adamw, galore_adafactor, galore_adamw_8bit, apollo_adamw or apollo_mini.
         layerwise: Update inside the backward pass.
 
     Raises:
         OptionError: an option or the targets cannot work.
     """
     full_name = f"{name}_layerwise" if layerwise else name
-    chosen = parse_with_clip(options, GALORE_OPTIONS, full_name, layerwise)
-    check_galore(chosen)
+    known = OPTIONS.get(name, GALORE_OPTIONS)
+    chosen = parse_with_clip(options, known, full_name, layerwise)
+    check_low_rank(chosen)
     matches = match_modules(model, target_modules)
     logger.info("%s: %s", full_name, matches.summary)
-    low_rank = {key: chosen[key] for key in GALORE_OPTIONS}
+    low_rank = {key: chosen[key] for key in known}
     groups = split_groups(param_groups, matches.parameters, low_rank)
     settings: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
     if name == "galore_adafactor":
         settings |= {"scale_parameter": False, "relative_step": False}
     else:
         settings |= {"betas": betas, "eps": eps}
-    plain, fused = GALORE[name]
+    plain, fused = LOW_RANK[name]
     return in_backward_or_not(plain, fused if layerwise else None, chosen["clip"], full_name)(groups, **settings)
 
 
@@ -128,18 +138,67 @@ def build_lomo(
     return build(param_groups, lr=lr, weight_decay=weight_decay, **settings)
 
 
+def build_muon(
+    model: torch.nn.Module,
+    param_groups: Groups,
+    *,
+    lr: float,
+    target_modules: str | Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    """Muon for the matched linear layers, AdamW for the rest.
+
+    Args:
+        model: The model, whose modules `target_modules` names.
+        param_groups: Parameters, with a weight decay each.
+        lr: Learning rate of both.
+        target_modules: See `match_modules`; all linear layers but the output's if not given.
+        options: `momentum`, `nesterov`, `ns_steps`, `adjust_lr_fn` ("match_rms_adamw" or "original").
+        betas: Of AdamW.
+        eps: Of AdamW.
+        weight_decay: Of groups that have none of their own.
+
+    Raises:
+        OptionError: an option or the targets cannot work, or this torch has no Muon.
+    """
+    chosen = parse(options or {}, MUON, "muon")
+    one_of(chosen, adjust_lr_fn=("match_rms_adamw", "original"))
+    matches = match_modules(model, target_modules or "all-linear")
+    tied = {id(parameter) for parameter in ends_of(model)}
+    hidden = [parameter for parameter in matches.parameters if target_modules or id(parameter) not in tied]
+    logger.info("muon: %d matrices by Muon, the rest by AdamW.", len(hidden))
+    groups = split_groups(param_groups, hidden, {**chosen, "muon": True})
+    for group in groups:
+        if not group.get("muon"):
+            group.update(betas=betas, eps=eps)
+    return MuonWithAdamW(groups, lr=lr, weight_decay=weight_decay)
+
+
+def ends_of(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Weights of the embeddings and of the output layer, where the model names them."""
+    found = [getattr(model, name, lambda: None)() for name in ("get_input_embeddings", "get_output_embeddings")]
+    return [parameter for module in found if module is not None for parameter in module.parameters()]
+
+
 def parse_with_clip(
     given: Mapping[str, str] | None, known: Mapping[str, Any], name: str, in_backward: bool
 ) -> dict[str, Any]:
-    chosen = options.parse(given or {}, {**known, **(CLIP if in_backward else {})}, name)
+    chosen = parse(given or {}, {**known, **(CLIP if in_backward else {})}, name)
     chosen.setdefault("clip", "none")
-    options.one_of(chosen, clip=("none", "global"))
+    one_of(chosen, clip=("none", "global"))
     return chosen
 
 
-def check_galore(chosen: Mapping[str, Any]) -> None:
-    options.at_least(chosen, rank=1, update_proj_gap=1)
-    options.one_of(chosen, svd=("warm", "full"), proj_type=("std", "reverse_std", "right", "left", "full"))
+def check_low_rank(chosen: Mapping[str, Any]) -> None:
+    at_least(chosen, rank=1, update_proj_gap=1, scale=0)
+    one_side = ("std", "reverse_std", "right", "left")
+    if "svd" in chosen:
+        one_of(chosen, svd=("warm", "full"), proj_type=(*one_side, "full"))
+    else:
+        one_of(chosen, scale_type=("channel", "tensor"), proj_type=one_side)
 
 
 def split_groups(groups: Groups, targets: Sequence[torch.nn.Parameter], low_rank: Mapping[str, Any]) -> Groups:
@@ -173,11 +232,16 @@ def in_backward_or_not(
     return fused
 
 
-galore_adamw: Builder = partial(build_galore, name="galore_adamw")
-galore_adafactor: Builder = partial(build_galore, name="galore_adafactor")
-galore_adamw_8bit: Builder = partial(build_galore, name="galore_adamw_8bit")
-galore_adamw_layerwise: Builder = partial(build_galore, name="galore_adamw", layerwise=True)
-galore_adafactor_layerwise: Builder = partial(build_galore, name="galore_adafactor", layerwise=True)
-galore_adamw_8bit_layerwise: Builder = partial(build_galore, name="galore_adamw_8bit", layerwise=True)
+galore_adamw: Builder = partial(build_low_rank, name="galore_adamw")
+galore_adafactor: Builder = partial(build_low_rank, name="galore_adafactor")
+galore_adamw_8bit: Builder = partial(build_low_rank, name="galore_adamw_8bit")
+galore_adamw_layerwise: Builder = partial(build_low_rank, name="galore_adamw", layerwise=True)
+galore_adafactor_layerwise: Builder = partial(build_low_rank, name="galore_adafactor", layerwise=True)
+galore_adamw_8bit_layerwise: Builder = partial(build_low_rank, name="galore_adamw_8bit", layerwise=True)
 lomo: Builder = partial(build_lomo, name="lomo")
 adalomo: Builder = partial(build_lomo, name="adalomo")
+apollo_adamw: Builder = partial(build_low_rank, name="apollo_adamw")
+apollo_adamw_layerwise: Builder = partial(build_low_rank, name="apollo_adamw", layerwise=True)
+apollo_mini: Builder = partial(build_low_rank, name="apollo_mini")
+apollo_mini_layerwise: Builder = partial(build_low_rank, name="apollo_mini", layerwise=True)
+muon: Builder = build_muon

@@ -12,7 +12,6 @@ from ..fused_backward import FusedBackward
 from . import projector
 from .optimizer import LowRankOptimizer
 
-
 FUSED = ("cpu", "cuda")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,12 +22,14 @@ class LowRankOptimizer(PerParameter):
     on the signs that the SVD happens to return.
     """
 
+    low_rank: Mapping[str, Any] = LOW_RANK
+
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         super().__init__(params, defaults)
         targets = [p for group in self.param_groups if group.get("rank") for p in group["params"]]
         for group in self.param_groups:
             if group.get("rank"):
-                for name, value in LOW_RANK.items():
+                for name, value in self.low_rank.items():
                     group.setdefault(name, value)
         self._places = {parameter: number for number, parameter in enumerate(targets)}
 

@@ -1,0 +1,55 @@
+"""Muon by torch for hidden matrices, AdamW for the rest, as one optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .errors import OptionError
+from .exact_state import ExactState
+
+ADAMW = {"betas": (0.9, 0.999), "eps": 1e-8}
+MUON = {"momentum": 0.95, "nesterov": True, "ns_steps": 5, "adjust_lr_fn": "match_rms_adamw"}
+
+
+class MuonWithAdamW(ExactState):
+    """Groups with `muon=True` are stepped by `torch.optim.Muon`, the others by `torch.optim.AdamW`.
+
+    Args:
+        params: Groups; those of Muon hold matrices only.
+        lr: Learning rate, of both kinds: Muon's updates are scaled to AdamW's size (arXiv 2502.16982).
+        weight_decay: Decoupled decay.
+
+    Raises:
+        OptionError: this torch has no Muon; it came with 2.9.
+    """
+
+    def __init__(self, params: Any, lr: float = 1e-3, weight_decay: float = 0.0) -> None:
+        if not hasattr(torch.optim, "Muon"):
+            raise OptionError("optim", "muon", f"torch {torch.__version__} has none: pip install 'torch>=2.9'")
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "muon": False})
+        for group in self.param_groups:
+            for name, value in (MUON if group["muon"] else ADAMW).items():
+                group.setdefault(name, value)
+        self._inner = [self._of_kind(kind) for kind in (True, False)]
+
+    def _of_kind(self, muon: bool) -> torch.optim.Optimizer | None:
+        groups = [group for group in self.param_groups if group["muon"] is muon and group["params"]]
+        if not groups:
+            return None
+        return torch.optim.Muon(groups) if muon else torch.optim.AdamW(groups)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Step both kinds; the groups and the state are this optimizer's, so that schedules and resuming hold."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for muon, inner in zip((True, False), self._inner, strict=True):
+            if inner is not None:
+                inner.param_groups = [group for group in self.param_groups if group["muon"] is muon and group["params"]]
+                inner.state = self.state
+                inner.step()
+        return loss
