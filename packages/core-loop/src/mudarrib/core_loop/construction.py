@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from . import optimizers
 from .callbacks import DefaultFlowCallback, PrinterCallback, ProgressCallback
 from .callbacks.handler import as_instances
+from .callbacks.jsonl import JsonLinesCallback
 from .callbacks.report import report_callbacks
 from .engine import Engine
 from .errors import ArgumentError
@@ -146,7 +148,24 @@ def call_model_init(model_init: Callable[..., torch.nn.Module] | None, trial: An
     return model
 
 
+def align_special_tokens(model: torch.nn.Module, processing_class: Any) -> None:
+    """Give the model's configuration the tokenizer's special tokens, as the peers do before they train."""
+    utilities = sys.modules.get("transformers.tokenization_utils_base")
+    if utilities is None or not isinstance(processing_class, utilities.PreTrainedTokenizerBase):
+        return
+    if hasattr(model, "config"):
+        from transformers.trainer_utils import align_special_tokens as align
+
+        align(model, processing_class)
+
+
 def all_callbacks(args: Any, given: Any) -> list[Any]:
     """Default flow, reports, the user's, and a progress bar or printed lines."""
     shown = PrinterCallback if args.disable_tqdm else ProgressCallback
-    return [DefaultFlowCallback(), *report_callbacks(args.report_to), *as_instances(given), shown()]
+    return [
+        DefaultFlowCallback(),
+        *report_callbacks(args.report_to),
+        *as_instances(given),
+        JsonLinesCallback(),
+        shown(),
+    ]

@@ -78,18 +78,21 @@ class Losses:
 
     def __init__(self, nan_filter: bool) -> None:
         self.nan_filter = nan_filter
-        self.losses: list[torch.Tensor] = []
+        self.losses: list[torch.Tensor | float] = []
         self.rows: list[int] = []
         self.targets: list[Any] = []
 
     def add(self, loss: torch.Tensor, rows: int, targets: Any) -> None:
-        self.losses.append(loss.reshape(()))
+        # Where nothing waits for a device, numbers are kept rather than tensors: a small one that stays between
+        # the large ones that go keeps the allocator from giving their memory back.
+        self.losses.append(loss.reshape(()) if loss.device.type != "cpu" else loss.item())
         self.rows.append(rows)
-        self.targets.append(targets)
+        on_cpu = isinstance(targets, torch.Tensor) and targets.device.type == "cpu"
+        self.targets.append(targets.item() if on_cpu else targets)
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Loss, rows and targets of each batch."""
-        losses = torch.stack(self.losses).float().cpu().numpy()
+        losses = torch.stack([torch.as_tensor(loss).float().cpu() for loss in self.losses]).numpy()
         targets = torch.stack([torch.as_tensor(count).cpu() for count in self.targets]).numpy()
         return losses, np.asarray(self.rows), targets
 

@@ -12,6 +12,7 @@ import torch
 
 from . import loop, seeding
 from .checkpointing import EpochRng
+from .construction import align_special_tokens
 from .errors import ArgumentError
 from .evaluation import speed_metrics
 from .loading import length
@@ -79,6 +80,7 @@ def prepare(trainer: Trainer, checkpoint: Path | None, trial: Any) -> Run:
     )
     if checkpoint is not None:
         trainer.checkpointing.load_weights(checkpoint)
+    align_special_tokens(trainer.model, trainer.processing_class)
     state = new_state(trainer, plan, trial)
     model = engine.prepare_model(trainer.model)
     trainer.model_wrapped = model
