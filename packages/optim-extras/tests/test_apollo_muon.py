@@ -35,7 +35,7 @@ def test_apollo_by_hand(scale_type, rank, scale):
     optimizer = ApolloAdamW([group], lr=1e-2)
     bases = []
     for gradient in gradients:
-        state = {"seed": 0, **optimizer.state[weight]}
+        state = {"place": 0, **optimizer.state[weight]}
         state.setdefault("step", 0)
         bases.append(optimizer.basis(gradient, "right", state, optimizer.param_groups[0]))
         weight.grad = gradient

@@ -188,32 +188,80 @@ def test_bad_options_are_refused(name, options, said):
         build(name, model(), **options)
 
 
+@pytest.mark.parametrize("name", IN_BACKWARD)
+def test_a_scaled_loss_gives_the_same_weights(name):
+    expected, _ = train(name, steps=4)
+    net = model()
+    optimizer = build(name, net)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    optimizer.use_scaler(scaler)
+    for step in range(4):
+        x, y = data(step)
+        optimizer.begin_micro_batch(True)
+        scaler.scale((net(x) - y).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    assert furthest(expected, net) < 1e-6
+    assert scaler.get_scale() == 2.0**10
+
+
+@pytest.mark.parametrize("name", IN_BACKWARD)
+def test_what_overflows_is_not_used_and_the_scale_falls(name):
+    net = model()
+    optimizer = build(name, net)
+    before = [parameter.detach().clone() for parameter in net.parameters()]
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    optimizer.use_scaler(scaler)
+    x, _ = data(0)
+    optimizer.begin_micro_batch(True)
+    scaler.scale(net(x).sum() * float("inf")).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters()))
+    assert scaler.get_scale() == 2.0**9
+
+
 TWO = """
-import os, sys
+import contextlib, os, sys
 sys.path.insert(0, {folder!r})
 import torch
 torch.set_num_threads(1)
 from test_fused import build, data, model
 import torch.distributed as dist
+import torch.distributed.fsdp
+from mudarrib.optim_extras import FusedBackward
 dist.init_process_group("gloo")
-rank, name = dist.get_rank(), sys.argv[1]
-net = model()
-optimizer = build(name, net)
-for step in range(5):
-    x, y = data(step)
-    optimizer.begin_micro_batch(True)
-    half = slice(rank * 4, rank * 4 + 4)
-    (net(x[half]) - y[half]).square().mean().backward()
-    optimizer.step()
-if rank == 0:
-    torch.save(net.state_dict(), sys.argv[2])
+rank, kind, folder = dist.get_rank(), sys.argv[1], sys.argv[2]
+for name in sys.argv[3:]:
+    net = model()
+    if kind == "fsdp":
+        torch.distributed.fsdp.fully_shard(net, mesh=torch.distributed.init_device_mesh("cpu", (2,)))
+    optimizer = build(name, net)
+    run = torch.nn.parallel.DistributedDataParallel(net) if kind == "ddp" else net
+    for step in range(5):
+        x, y = data(step)
+        for part in range(2):
+            if isinstance(optimizer, FusedBackward):
+                optimizer.begin_micro_batch(part == 1)
+            if kind == "fsdp":
+                net.set_requires_gradient_sync(part == 1)
+            waits = kind == "ddp" and part == 0
+            rows = slice(rank * 4 + part * 2, rank * 4 + part * 2 + 2)
+            with run.no_sync() if waits else contextlib.nullcontext():
+                ((run(x[rows]) - y[rows]).square().mean() / 2).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    weights = {{key: w.full_tensor() if kind == "fsdp" else w for key, w in net.state_dict().items()}}
+    if rank == 0:
+        torch.save(weights, os.path.join(folder, name))
 dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("name", ["galore_adamw_layerwise", "lomo", "adalomo"])
-def test_two_processes_equal_one(tmp_path, name):
-    expected, _ = train(name, steps=5)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "names"), [("bare", IN_BACKWARD), ("ddp", NAMES), ("fsdp", NAMES)])
+def test_two_processes_equal_one(tmp_path, kind, names):
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = str(sock.getsockname()[1])
@@ -221,9 +269,11 @@ def test_two_processes_equal_one(tmp_path, name):
     processes = []
     for rank in range(2):
         ranked = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        command = [sys.executable, "-c", code, name, str(tmp_path / "w.pt")]
+        command = [sys.executable, "-c", code, kind, str(tmp_path), *names]
         processes.append(subprocess.Popen(command, env={**os.environ, **ranked}))
     assert [process.wait(120) for process in processes] == [0, 0]
-    got = model()
-    got.load_state_dict(torch.load(tmp_path / "w.pt", weights_only=True))
-    assert furthest(expected, got) < 1e-6
+    for name in names:
+        expected, _ = train(name, steps=5)
+        got = model()
+        got.load_state_dict(torch.load(tmp_path / name, weights_only=True))
+        assert furthest(expected, got) < 1e-6, name

@@ -44,8 +44,9 @@ class AdaLomo(PerParameter):
         }
         super().__init__(params, settings)
 
-    def update(self, parameter: torch.nn.Parameter, gradient: torch.Tensor, group: dict[str, Any]) -> None:
-        state = self.state[parameter]
+    def update(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
         state["step"] = state.get("step", 0) + 1
         limit = group["clip_grad_value"]
         if limit is not None:

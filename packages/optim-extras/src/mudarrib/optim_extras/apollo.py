@@ -28,13 +28,13 @@ class ApolloAdamW(GaLoreAdamW):
 
     low_rank = {"update_proj_gap": 200, "scale": 1.0, "proj_type": "std", "scale_type": "channel"}
 
-    def update(self, parameter: torch.nn.Parameter, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+    def update(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
         if not group.get("rank"):
-            super().update(parameter, gradient, group)
+            super().update(parameter, gradient, state, group)
             return
-        state = self.state[parameter]
         state.setdefault("step", 0)
-        state.setdefault("seed", self._places.get(parameter, 0))
         side = self.side(gradient, group)
         wide = gradient.float()
         basis = self.basis(wide, side, state, group)
@@ -58,7 +58,7 @@ class ApolloAdamW(GaLoreAdamW):
         rows = gradient.shape[1 if side == "right" else 0]
         rank = min(group["rank"], *gradient.shape)
         generator = torch.Generator(gradient.device)
-        generator.manual_seed(state["seed"] * 1_000_003 + state["step"] // group["update_proj_gap"])
+        generator.manual_seed(state["place"] * 1_000_003 + state["step"] // group["update_proj_gap"])
         return torch.randn(rows, rank, generator=generator, device=gradient.device).div_(rank**0.5)
 
     @staticmethod

@@ -9,6 +9,7 @@ from weakref import ref
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 
 from .exact_state import PerParameter
 
@@ -38,6 +39,8 @@ class FusedBackward(PerParameter):
         self._norm: torch.Tensor | None = None
         self._scale: torch.Tensor | None = None
         self._measured: torch.Tensor | None = None
+        self._scaler: torch.amp.GradScaler | None = None
+        self._witness: torch.Tensor | None = None
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._hook(group))
             for group in self.param_groups
@@ -62,15 +65,45 @@ class FusedBackward(PerParameter):
         gradient = parameter.grad
         if gradient is None or not (self._is_last or self._measures):
             return
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            dist.all_reduce(gradient)
-            gradient /= dist.get_world_size()
-        self._squares.append(torch.linalg.vector_norm(gradient, dtype=torch.float32).square())
-        if self._is_last:
+        average(gradient)
+        overflowed = None
+        if self._scaler is not None:
+            gradient.mul_(1.0 / self._scaler.get_scale())
+            overflowed = not bool(torch.isfinite(self._square(gradient)))
+        self._squares.append(self._square(gradient))
+        if self._is_last and not overflowed:
             if self._scale is not None:
                 gradient = gradient * self._scale
-            self.update(parameter, gradient, self.param_groups[number])  # type: ignore[arg-type]  # hooks are given parameters
+            self.apply_gradient(parameter, gradient, self.param_groups[number])
         parameter.grad = None
+        if self._is_last and overflowed is not None:
+            self._bear_witness(parameter, overflowed)
+
+    @staticmethod
+    def _square(gradient: torch.Tensor) -> torch.Tensor:
+        norm = torch.linalg.vector_norm(gradient, dtype=torch.float32)
+        return (norm.full_tensor() if isinstance(norm, DTensor) else norm).square()
+
+    def _bear_witness(self, parameter: torch.Tensor, overflowed: bool) -> None:
+        """Leave one gradient, the smallest, for the scaler to see whether any overflowed."""
+        old = self._witness
+        seen = overflowed or (old is not None and old.grad is not None and not bool(torch.isfinite(old.grad).all()))
+        if old is None or parameter.numel() < old.numel():
+            if old is not None:
+                old.grad = None
+            self._witness = old = parameter
+        old.grad = torch.full_like(old, float("inf") if seen else 0.0)
+
+    def use_scaler(self, scaler: torch.amp.GradScaler) -> None:
+        """Take gradients of a scaled loss: unscale each before its use, leave out what overflowed.
+
+        The loop goes on calling `scaler.step(optimizer)` and `scaler.update()`. Where a gradient overflows, that
+        parameter is not updated in this step; others may have been, since their turn came earlier.
+
+        Args:
+            scaler: The one that scales the loss.
+        """
+        self._scaler = scaler
 
     def begin_micro_batch(self, is_last: bool, max_grad_norm: float | None = None) -> None:
         """Say that a micro-batch begins, and whether it is the last of its step.
@@ -83,6 +116,9 @@ class FusedBackward(PerParameter):
         self._is_last = is_last
         self._squares.clear()
         self._scale = None
+        if self._witness is not None:
+            self._witness.grad = None
+            self._witness = None
         if max_grad_norm is not None and self._measured is not None:
             self._scale = torch.clamp(max_grad_norm / (self._measured + 1e-6), max=1.0)
 
@@ -119,8 +155,21 @@ class FusedBackward(PerParameter):
         self._measured = None
         return None
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        self._witness = None
+
     def detach(self) -> None:
         """Take the hooks off the parameters."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+
+
+def average(gradient: torch.Tensor) -> None:
+    """The mean over the processes; a sharded gradient is one already."""
+    if isinstance(gradient, DTensor) or not (dist.is_available() and dist.is_initialized()):
+        return
+    if dist.get_world_size() > 1:
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()

@@ -25,7 +25,12 @@ class Lomo(PerParameter):
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "clip_grad_value": clip_grad_value})
 
-    def update(self, parameter: torch.nn.Parameter, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+    def is_elementwise(self, group: dict[str, Any]) -> bool:
+        return True
+
+    def update(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
         limit = group["clip_grad_value"]
         if limit is not None:
             gradient = gradient.clamp(-limit, limit)

@@ -73,6 +73,9 @@ class GaLoreAdamW(LowRankOptimizer):
             {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "correct_bias": correct_bias},
         )
 
+    def is_elementwise(self, group: dict[str, Any]) -> bool:
+        return not group.get("rank")
+
     def direction(self, state: dict[str, Any], gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
         if self.state_dtype is not None:
             gradient = gradient.to(self.state_dtype)

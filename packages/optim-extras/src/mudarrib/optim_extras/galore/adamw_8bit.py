@@ -20,6 +20,9 @@ class GaLoreAdamW8bit(GaLoreAdamW):
     The arguments are those of `GaLoreAdamW`.
     """
 
+    def is_elementwise(self, group: dict[str, Any]) -> bool:
+        return False
+
     def direction(self, state: dict[str, Any], gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
         wide = {"step": state["step"], "shape": gradient.shape}
         for name, signed in MOMENTS:

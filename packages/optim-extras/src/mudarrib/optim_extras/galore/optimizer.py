@@ -45,14 +45,15 @@ class LowRankOptimizer(PerParameter):
         """Carry the moments over into a new basis."""
         raise NotImplementedError
 
-    def low_rank_gradient(
-        self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
-    ) -> torch.Tensor:
+    def apply_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+        if group.get("rank"):
+            self.state[parameter].setdefault("place", self._places.get(parameter, 0))
+        super().apply_gradient(parameter, gradient, group)
+
+    def low_rank_gradient(self, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> torch.Tensor:
         """The gradient in its subspace, which is found anew where that is due."""
-        if not state:
-            count = max(1, len(self._places))
-            place = self._places.get(parameter, 0)
-            state["offset"] = place * group["update_proj_gap"] // count
+        if "offset" not in state:
+            state["offset"] = state["place"] * group["update_proj_gap"] // max(1, len(self._places))
             state["step"] = 0
         if projector.is_due(state, group):
             rotations = projector.refresh(gradient, state, group)
@@ -60,14 +61,15 @@ class LowRankOptimizer(PerParameter):
                 self.rotate_moments(state, rotations)
         return projector.project(gradient, state)
 
-    def update(self, parameter: torch.nn.Parameter, gradient: torch.Tensor, group: dict[str, Any]) -> None:
-        state = self.state[parameter]
+    def update(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
         if not group.get("rank"):
             state.setdefault("step", 0)
             direction = self.direction(state, gradient, group)
             self.apply(parameter, direction, state, group, None)
             return
-        low = self.low_rank_gradient(parameter, gradient, state, group)
+        low = self.low_rank_gradient(gradient, state, group)
         self.apply(parameter, self.direction(state, low, group), state, group, group["scale"])
 
     def apply(
