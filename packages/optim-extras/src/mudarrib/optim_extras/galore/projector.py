@@ -1,4 +1,4 @@
-"""A gradient in its subspace and back (GaLore, arXiv 2403.03507, equations 5 and 6)."""
+"""A gradient in its subspace and back (GaLore, arXiv 2403.03507, algorithm 2)."""
 
 from __future__ import annotations
 
