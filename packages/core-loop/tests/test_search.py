@@ -37,5 +37,7 @@ def test_what_cannot_be_searched_is_refused(tmp_path):
         Trainer(model=Regressor(), args=arguments(tmp_path), train_dataset=Rows()).hyperparameter_search()
     with pytest.raises(ArgumentError, match="hp_space"):
         make(tmp_path).hyperparameter_search(hp_space=lambda trial: {"learning_rat": 1}, n_trials=1)
+    with pytest.raises(ArgumentError, match="hp_space|ray"):
+        make(tmp_path).hyperparameter_search(backend="ray")
     with pytest.raises(ArgumentError, match="backend"):
         make(tmp_path).hyperparameter_search(backend="sigopt")

@@ -100,17 +100,17 @@ class Publishing:
         hp_name: Callable[[Any], str] | None = None,
         **settings: Any,
     ) -> BestRun:
-        """Try settings and return the best; needs `model_init`, and optuna.
+        """Try settings and return the best; needs `model_init`, and optuna or ray.
 
         Args:
             hp_space: `f(trial)`, the arguments to try; by default learning rate, epochs, seed and batch size.
             compute_objective: `f(metrics)`, what to optimise; by default the sum of the metrics, or the loss.
             n_trials: How many runs.
             direction: "minimize" or "maximize".
-            backend: "optuna".
+            backend: "optuna" (the default) or "ray".
             hp_name: `f(trial)`, the name of a run.
             **settings: For `optuna.create_study` (`study_name`, `storage`, `sampler`, `pruner`) and for
-                `study.optimize` (`timeout`, `n_jobs`).
+                `study.optimize` (`timeout`, `n_jobs`); or for `ray.tune.TuneConfig`.
 
         Raises:
             ArgumentError: there is no `model_init`, or optuna is missing.

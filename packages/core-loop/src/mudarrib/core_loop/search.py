@@ -68,37 +68,97 @@ def search(
     settings: dict[str, Any],
 ) -> BestRun:
     """Run the trials; see `Trainer.hyperparameter_search`."""
-    if backend not in (None, "optuna"):
-        raise ArgumentError("backend", backend, "give 'optuna'")
+    if backend not in (None, "optuna", "ray"):
+        raise ArgumentError("backend", backend, "give 'optuna' or 'ray'")
     if trainer.model_init is None:
         raise ArgumentError(
-            "model_init", None, "give the Trainer model_init= instead of model=: each trial needs a new one"
+            "model_init", None, "give the Trainer model_init= and no model=: each trial needs a new one"
         )
+    compute = objective or usual_objective
+    if backend == "ray":
+        return by_ray(trainer, space, compute, n_trials, str(direction), settings)
+    return by_optuna(trainer, space, compute, n_trials, direction, settings)
+
+
+def by_optuna(
+    trainer: Any,
+    space: Callable[[Any], dict[str, Any]] | None,
+    compute: Callable[[dict[str, float]], float],
+    n_trials: int,
+    direction: str | list[str],
+    settings: dict[str, Any],
+) -> BestRun:
+    """Trials one after the other in this process, given up early where the study's pruner says so."""
     try:
         import optuna
     except ImportError as error:
         raise ArgumentError("backend", "optuna", 'pip install "mudarrib-core-loop[search]"') from error
-    compute, given = objective or usual_objective, trainer.args
 
     def run(trial: Any) -> float:
-        trainer.args = arguments_of(given, (space or usual_space)(trial), trial.number)
-        trainer.callback_handler.args = trainer.args
-        trainer.train_batch_size = trainer.args.train_batch_size
         reports = ReportsToTrial(trial, compute)
-        trainer.callback_handler.add_callback(reports)
-        try:
-            trainer.train(trial=trial)
-            return reports.last if reports.last is not None else compute(trainer.evaluate())
-        finally:
-            trainer.callback_handler.pop_callback(reports)
-            trainer.args = trainer.callback_handler.args = given
-            trainer.train_batch_size = given.train_batch_size
+        return one_trial(trainer, (space or usual_space)(trial), trial.number, trial, compute, reports)
 
     study_settings = {name: settings.pop(name) for name in STUDY if name in settings}
     study = optuna.create_study(direction=direction, **study_settings)
     study.optimize(run, n_trials=n_trials, **settings)
     best = study.best_trial
     return BestRun(str(best.number), best.value, best.params, study)
+
+
+def by_ray(
+    trainer: Any,
+    space: Callable[[Any], dict[str, Any]] | None,
+    compute: Callable[[dict[str, float]], float],
+    n_trials: int,
+    direction: str,
+    settings: dict[str, Any],
+) -> BestRun:
+    """Trials in ray's own processes, several at a time where there is room.
+
+    `hp_space` is called with None and returns ray's search space; `settings` go to `ray.tune.TuneConfig`.
+    """
+    try:
+        from ray import tune
+    except ImportError as error:
+        raise ArgumentError("backend", "ray", 'pip install "ray[tune]"') from error
+    if space is None:
+        raise ArgumentError("hp_space", None, "give a function that returns a search space of ray.tune")
+
+    def run(tried: dict[str, Any]) -> dict[str, float]:
+        number = int(str(tune.get_context().get_trial_id()).rsplit("_", 1)[-1])
+        return {"objective": one_trial(trainer, tried, number, tried, compute, None)}
+
+    mode = "max" if direction == "maximize" else "min"
+    config = tune.TuneConfig(metric="objective", mode=mode, num_samples=n_trials, **settings)
+    results = tune.Tuner(run, param_space=space(None), tune_config=config).fit()
+    best = results.get_best_result()
+    return BestRun(best.path, best.metrics["objective"], dict(best.config), results)
+
+
+def one_trial(
+    trainer: Any,
+    tried: dict[str, Any],
+    number: int,
+    trial: Any,
+    compute: Callable[[dict[str, float]], float],
+    reports: ReportsToTrial | None,
+) -> float:
+    """Train with what a trial tries; the arguments are as before afterwards."""
+    given = trainer.args
+    trainer.args = trainer.callback_handler.args = arguments_of(given, tried, number)
+    trainer.train_batch_size = trainer.args.train_batch_size
+    if reports is not None:
+        trainer.callback_handler.add_callback(reports)
+    try:
+        trainer.train(trial=trial)
+        if reports is not None and reports.last is not None:
+            return reports.last
+        return compute(trainer.evaluate())
+    finally:
+        if reports is not None:
+            trainer.callback_handler.pop_callback(reports)
+        trainer.args = trainer.callback_handler.args = given
+        trainer.train_batch_size = given.train_batch_size
 
 
 def arguments_of(given: Any, tried: dict[str, Any], number: int) -> Any:

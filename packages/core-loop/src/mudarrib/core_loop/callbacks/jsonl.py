@@ -16,6 +16,7 @@ class JsonLinesCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero and args.should_save:
             lines = "".join(json.dumps(entry, default=str) + "\n" for entry in state.log_history)
+            args.folder.mkdir(parents=True, exist_ok=True)
             (args.folder / FILE).write_text(lines, encoding="utf-8")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
