@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from mudarrib.optim_extras import FusedBackward, OptionError, builders
+from mudarrib.optim_extras import FusedBackward, OptionError, builders, match_modules
 
 NAMES = [
     "galore_adamw", "galore_adafactor", "galore_adamw_8bit", "galore_adamw_layerwise", "galore_adafactor_layerwise",
@@ -186,6 +186,30 @@ def test_the_schedule_is_followed(name):
 def test_bad_options_are_refused(name, options, said):
     with pytest.raises(OptionError, match=said):
         build(name, model(), **options)
+
+
+@pytest.mark.parametrize("name", IN_BACKWARD)
+def test_a_closure_is_the_last_micro_batch(name):
+    expected, _ = train(name, parts=2)
+    net = model()
+    optimizer = build(name, net)
+    for step in range(6):
+        x, y = data(step)
+        first, last = zip(x.chunk(2), y.chunk(2))
+
+        def closure(part):
+            loss = (net(part[0]) - part[1]).square().mean() / 2
+            loss.backward()
+            return loss
+
+        closure(first)
+        assert float(optimizer.step(lambda: closure(last)).detach()) > 0
+    assert furthest(expected, net) == 0
+
+
+def test_a_model_that_is_one_linear_layer_is_matched():
+    net = torch.nn.Linear(8, 8)
+    assert match_modules(net, "all-linear").parameters == (net.weight,)
 
 
 @pytest.mark.parametrize("name", IN_BACKWARD)

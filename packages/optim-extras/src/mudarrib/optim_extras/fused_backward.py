@@ -147,13 +147,21 @@ class FusedBackward(PerParameter):
         return self._norm
 
     def step(self, closure: Any = None) -> Any:
-        """End the step; the parameters have been updated."""
+        """End the step; the parameters have been updated.
+
+        Args:
+            closure: Computes the loss and its gradients, as the last micro-batch of the step; returns the loss.
+        """
+        loss = None
         if closure is not None:
-            raise ValueError("closure: an optimizer that steps inside backward takes none")
+            if not self._is_last:
+                self.begin_micro_batch(is_last=True)
+            with torch.enable_grad():
+                loss = closure()
         self.last_grad_norm()
         self._is_last = False
         self._measured = None
-        return None
+        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
