@@ -246,6 +246,20 @@ def test_what_overflows_is_not_used_and_the_scale_falls(name):
     assert scaler.get_scale() == 2.0**9
 
 
+@pytest.mark.parametrize("name", IN_BACKWARD)
+def test_groups_of_equal_shape_are_told_apart(name):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    groups = [{"params": list(layer.parameters()), "weight_decay": decay} for layer, decay in zip(net, (0.0, 0.5))]
+    options = {} if "lomo" in name else {"rank": "2"}
+    build_one = getattr(builders, name)
+    optimizer = build_one(net, groups, lr=1e-2, target_modules="all-linear", options=options)
+    optimizer.begin_micro_batch(True)
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
 TWO = """
 import contextlib, os, sys
 sys.path.insert(0, {folder!r})

@@ -74,7 +74,8 @@ class DistributedEngine(Engine):
     def accumulating(self, model: torch.nn.Module, is_last: bool) -> Any:
         with super().accumulating(model, is_last):
             self.accelerator.gradient_state._set_sync_gradients(is_last)
-            waits = not is_last and self.kind != DistributedType.DEEPSPEED
+            # An optimizer that steps inside backward averages each gradient itself, before it is used.
+            waits = (not is_last or self.in_backward is not None) and self.kind != DistributedType.DEEPSPEED
             with self.accelerator.no_sync(model) if waits else contextlib.nullcontext():
                 yield
 

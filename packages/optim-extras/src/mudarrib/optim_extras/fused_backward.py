@@ -42,16 +42,15 @@ class FusedBackward(PerParameter):
         self._scaler: torch.amp.GradScaler | None = None
         self._witness: torch.Tensor | None = None
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._hook(group))
-            for group in self.param_groups
+            parameter.register_post_accumulate_grad_hook(self._hook(number))
+            for number, group in enumerate(self.param_groups)
             for parameter in group["params"]
             if parameter.requires_grad
         ]
 
-    def _hook(self, group: dict[str, Any]) -> Any:
+    def _hook(self, number: int) -> Any:
         # A hook must not keep alive an optimizer that nobody else holds any more.
         me = ref(self)
-        number = self.param_groups.index(group)
 
         def use(parameter: torch.Tensor) -> None:
             optimizer = me()

@@ -65,5 +65,6 @@ def with_noise(output: torch.Tensor, alpha: float, mask: torch.Tensor | None) ->
     if mask is None or output.dim() != 3 or mask.shape != output.shape[:2]:
         return output + noise * (alpha / math.sqrt(math.prod(output.shape[1:])))
     real = mask.to(output.dtype)
-    bound = alpha / (real.sum(dim=1).clamp(min=1) * output.shape[2]).sqrt()
-    return output + noise * bound[:, None, None] * real[..., None]
+    # Counted in float32: the low-precision types have no exact numbers for long rows.
+    bound = alpha / (mask.sum(dim=1, dtype=torch.float32).clamp(min=1) * output.shape[2]).sqrt()
+    return output + noise * bound.to(output.dtype)[:, None, None] * real[..., None]
