@@ -51,8 +51,11 @@ class Engine:
     def prepare_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """Make the optimizer ready for the wrapped model."""
         self.in_backward = optimizer if isinstance(optimizer, StepsInBackward) else None
-        if self.in_backward is not None and self.scaler is not None and not hasattr(optimizer, "set_grad_scaler"):
-            raise ArgumentError("fp16", True, "use bf16 with an optimizer that steps inside backward")
+        if self.in_backward is not None and self.scaler is not None:
+            use_scaler = getattr(optimizer, "use_scaler", None)
+            if use_scaler is None:
+                raise ArgumentError("fp16", True, f"{type(optimizer).__name__} steps inside backward: use bf16 with it")
+            use_scaler(self.scaler)
         return optimizer
 
     def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
