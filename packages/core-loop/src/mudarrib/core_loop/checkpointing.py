@@ -181,6 +181,7 @@ class Checkpointing:
         args = self.trainer.args
         callbacks = [*self.trainer.callback_handler.callbacks, self.trainer.control]
         progress = Progress(run.state, run.position, callbacks, args.restore_callback_states_from_checkpoint)
+        progress.optimizer = type(run.optimizer).__name__.removeprefix("Fused")
         parts: dict[str, Any] = {
             "optimizer": run.optimizer,
             "scheduler": run.scheduler,
@@ -241,6 +242,9 @@ class Checkpointing:
             raise ArgumentError(
                 "resume_from_checkpoint", str(checkpoint), "it holds a model but no training state (save_only_model?)"
             )
+        if progress.saved_optimizer != progress.optimizer:
+            fix = f"the checkpoint is of {progress.saved_optimizer}: go on with that, or train without resuming"
+            raise ArgumentError("optim", progress.optimizer, fix)
         if self.trainer.given_optimizers[0] is None:
             settings.win()
         if not progress.has_position:

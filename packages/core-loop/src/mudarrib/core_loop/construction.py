@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from . import optimizers
+from .arguments import TrainingArguments
 from .callbacks import DefaultFlowCallback, PrinterCallback, ProgressCallback
 from .callbacks.handler import as_instances
 from .callbacks.jsonl import JsonLinesCallback
@@ -89,6 +92,37 @@ def check_optimizers(args: Any, model_init: Any, given_optimizers: tuple[Any, An
         )
     if given_optimizers[0] is None and cls_and_settings is None:
         optimizers.check_name(str(args.optim))
+
+
+def own_arguments(args: Any) -> TrainingArguments:
+    """The arguments; the peers' own are taken for what they say."""
+    if args is None:
+        return TrainingArguments("tmp_trainer")
+    if isinstance(args, TrainingArguments):
+        return args
+    if not dataclasses.is_dataclass(args):
+        raise ArgumentError("args", type(args).__name__, "give TrainingArguments")
+    known = {field.name for field in dataclasses.fields(TrainingArguments)}
+    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(args) if field.name in known}
+    return TrainingArguments(**{name: value for name, value in given.items() if is_plain(value)})
+
+
+def is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str | list | dict)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the run's folder.
+
+    Raises:
+        ArgumentError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(
+            "output_dir", str(folder), f"give a folder that can be written ({error.strerror})"
+        ) from error
 
 
 def choose_engine(args: Any) -> Engine:

@@ -38,13 +38,24 @@ def stack_rows(rows: list[Any]) -> Any:
         column = [row[name] for row in rows]
         if name in LABEL_COLUMNS:
             name = "labels"
-        if isinstance(value, torch.Tensor):
-            batch[name] = torch.stack(column)
-        elif isinstance(value, np.ndarray):
-            batch[name] = torch.from_numpy(np.stack(column))
-        else:
-            batch[name] = torch.tensor(column)
+        try:
+            batch[name] = stack_column(column)
+        except (ValueError, RuntimeError) as error:
+            raise ArgumentError(
+                "data_collator",
+                f"column {name!r}",
+                f"its rows cannot be stacked ({error}): give processing_class= or a data_collator that pads",
+            ) from error
     return batch
+
+
+def stack_column(column: list[Any]) -> torch.Tensor:
+    """Numbers, arrays or tensors of equal shapes as one tensor."""
+    if isinstance(column[0], torch.Tensor):
+        return torch.stack(column)
+    if isinstance(column[0], np.ndarray):
+        return torch.from_numpy(np.stack(column))
+    return torch.tensor(column)
 
 
 def choose_collator(processing_class: Any) -> Collator:

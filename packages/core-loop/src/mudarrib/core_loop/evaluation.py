@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from .errors import ArgumentError
 from .gathering import NestedBuffer, nested_map
 from .loading import BatchLoader, length
 from .logs import get_logger
@@ -42,7 +43,8 @@ def prediction_step(
     is_mapping = isinstance(inputs, Mapping)
     has_labels = is_mapping and bool(names) and all(inputs.get(name) is not None for name in names)
     asked = inputs.get("return_loss") if is_mapping else None
-    has_loss = has_labels or (not names and (facts.returns_loss_alone if asked is None else asked))
+    several = not is_mapping and isinstance(inputs, list | tuple) and len(inputs) > 1
+    has_loss = has_labels or several or (not names and (facts.returns_loss_alone if asked is None else asked))
     inputs = trainer.prepare_inputs(inputs)
     if ignore_keys is None:
         config = getattr(trainer.model, "config", None)
@@ -207,12 +209,23 @@ def finish(
     if compute is not None and predictions is not None and labels is not None:
         asked = each is not None and "loss" in args.include_for_metrics
         row_losses = np.repeat(each[0], each[1]) if each is not None and asked else None
-        metrics = compute(EvalPrediction(predictions, labels, arrays["inputs"], row_losses)) or {}
+        metrics = as_metrics(compute(EvalPrediction(predictions, labels, arrays["inputs"], row_losses)))
     named = {name: plain(value) for name, value in metrics.items()}
     if mean_loss is not None:
         named[f"{prefix}_loss"] = mean_loss
     named = {name if name.startswith(f"{prefix}_") else f"{prefix}_{name}": value for name, value in named.items()}
     return EvalLoopOutput(predictions, labels, named, n_rows)
+
+
+def as_metrics(returned: Any) -> dict[str, Any]:
+    """What `compute_metrics` returned, if it is a dict.
+
+    Raises:
+        ArgumentError: it is something else.
+    """
+    if not isinstance(returned, Mapping):
+        raise ArgumentError("compute_metrics", returned, 'it must return a dict of numbers, such as {"accuracy": 0.9}')
+    return dict(returned)
 
 
 def plain(value: Any) -> Any:

@@ -19,13 +19,15 @@ class Progress:
         self.callbacks = callbacks
         self.restore_arguments = restore_arguments
         self.has_position = False
+        self.optimizer = self.saved_optimizer = ""
 
     def state_dict(self) -> dict[str, Any]:
         self.state.stateful_callbacks = callback_states(self.callbacks)
-        return {**self.state.to_dict(), "position": asdict(self.position)}
+        return {**self.state.to_dict(), "position": asdict(self.position), "optimizer": self.optimizer}
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None:
         """Take over what has been done; how often to log, evaluate and save stays as the arguments say now."""
+        self.saved_optimizer = state_dict.get("optimizer", self.optimizer)
         saved = TrainerState.from_dict(state_dict)
         for name in ("epoch", "global_step", "num_input_tokens_seen", "total_flos", "log_history", "train_batch_size"):
             setattr(self.state, name, getattr(saved, name))

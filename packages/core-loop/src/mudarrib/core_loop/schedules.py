@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
+from .errors import ArgumentError
+
 Factor = Callable[[int], float]
 
 
@@ -78,14 +80,24 @@ def create(
         warmup: Warm-up steps.
         total: Steps of the run.
         kwargs: Further settings of the schedule (`lr_scheduler_kwargs`).
-    """
-    if name in OWN and not (kwargs and name != "cosine"):
-        return FactorLR(optimizer, OWN[name](warmup, total, **(kwargs or {})))
-    from transformers.optimization import get_scheduler
 
-    return get_scheduler(
-        name, optimizer=optimizer, num_warmup_steps=warmup, num_training_steps=total, scheduler_specific_kwargs=kwargs
-    )
+    Raises:
+        ArgumentError: the schedule has no such setting.
+    """
+    try:
+        if name in OWN and not (kwargs and name != "cosine"):
+            return FactorLR(optimizer, OWN[name](warmup, total, **(kwargs or {})))
+        from transformers.optimization import get_scheduler
+
+        return get_scheduler(
+            name,
+            optimizer=optimizer,
+            num_warmup_steps=warmup,
+            num_training_steps=total,
+            scheduler_specific_kwargs=kwargs,
+        )
+    except TypeError as error:
+        raise ArgumentError("lr_scheduler_kwargs", kwargs, f"settings of {name!r}: {error}") from error
 
 
 def follows_metric(scheduler: Any) -> bool:

@@ -82,7 +82,7 @@ class Trainer(Publishing):
         **old_spellings: Any,
     ) -> None:
         processing_class, callbacks = construction.old_spellings(processing_class, callbacks, old_spellings)
-        self.args = TrainingArguments("tmp_trainer") if args is None else args
+        self.args = construction.own_arguments(args)
         configure_logging(self.args)
         seeding.apply(self.args.seed, self.args.full_determinism)
         construction.check_model(model, model_init)
@@ -123,7 +123,7 @@ class Trainer(Publishing):
         self.callback_handler = CallbackHandler(everyone, self.args, self.state, self.control)
         self.callback_handler.references.update(model=self.model, processing_class=self.processing_class)
         if self.args.should_save:
-            self.args.folder.mkdir(parents=True, exist_ok=True)
+            construction.make_folder(self.args.folder)
         self.callback_handler.fire("on_init_end")
 
     def _read_model(self) -> LossRule:

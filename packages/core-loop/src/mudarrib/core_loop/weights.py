@@ -62,6 +62,16 @@ def load(model: torch.nn.Module, folder: Path) -> None:
     Raises:
         ArgumentError: the folder holds no weights that can be read without pickle, or those of another model.
     """
+    try:
+        _load(model, folder)
+    except RuntimeError as error:
+        said = " ".join(str(error).split())
+        raise ArgumentError(
+            "resume_from_checkpoint", str(folder), f"its weights are of another model: {said}"
+        ) from error
+
+
+def _load(model: torch.nn.Module, folder: Path) -> None:
     if (folder / ADAPTER).is_file() and hasattr(model, "peft_config"):
         _load_adapter(model, folder)
         return
