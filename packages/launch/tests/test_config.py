@@ -97,3 +97,25 @@ def test_nothing_heavy_is_loaded():
     code = "import sys\nfrom mudarrib.launch.cli import main\nmain(['new', 'fsdp', '-o', '-'])\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "accelerate", "transformers", "numpy"} & set(done.stdout.split())
+
+
+def test_a_mend_changes_what_is_wrong_and_nothing_else(tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "# my note\ndistributed_type: fsdp   # why\nnum_processes: '8'  # eight\nmixed_precison: bf16\nmachine_rank: 0\n"
+        "fsdp_config:\n  fsdp_version: 2\n  fsdp_state_dict_typ: FULL_STATE_DICT # whole\n  fsdp_offload_params: 'false'\n"
+    )
+    assert main(["check", str(path), "--fix"]) == 0, capsys.readouterr().out
+    assert path.read_text() == (
+        "# my note\ndistributed_type: FSDP   # why\nnum_processes: 8  # eight\nmixed_precision: bf16\nmachine_rank: 0\n"
+        "fsdp_config:\n  fsdp_version: 2\n  fsdp_state_dict_type: FULL_STATE_DICT # whole\n  fsdp_offload_params: false\n"
+    )
+    assert [item.name for item in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_what_is_left_after_a_mend_keeps_its_place(tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    path.write_text("distributed_type: MULTI_GPU\nuse_cpu: 'true'\nnum_processes: 0\n")
+    assert main(["check", str(path), "--fix"]) == 1
+    assert f"{path}:3:1: M001" in capsys.readouterr().out
+    assert "use_cpu: true\n" in path.read_text()

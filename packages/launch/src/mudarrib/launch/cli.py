@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -82,18 +82,17 @@ def make(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    from .config import read, write
+    from .config import read
     from .rules import check as find
 
     config = read(options.config or default_path())
     found = find(config)
-    if options.fix:
-        for finding in found:
-            if finding.value is not ...:
-                put(config.values, finding.key, finding.value)
-        if any(finding.value is not ... for finding in found) and config.path is not None:
-            write(config, config.path)
-        found = [replace(finding, place=None) for finding in find(config)]
+    # What is mended may bring to light what was hidden behind it.
+    for _ in range(3 if options.fix else 0):
+        if not mend(config, found):
+            break
+        config = read(options.config or default_path())
+        found = find(config)
     if options.json:
         print(json.dumps([{**asdict(f), "value": None if f.value is ... else f.value} for f in found], indent=2))
     else:
@@ -105,11 +104,17 @@ def check(options: argparse.Namespace) -> int:
     return WRONG if found else OK
 
 
-def put(values: dict[str, Any], key: str, value: Any) -> None:
-    *sections, last = key.split(".")
-    for section in sections:
-        values = values[section]
-    values[last] = value
+def mend(config: Any, found: Sequence[Any]) -> bool:
+    """Change in the file what can be changed; returns whether anything was."""
+    from .config import mended, put
+
+    values = {finding.key: finding.value for finding in found if finding.value is not ...}
+    names = {finding.key: finding.rename for finding in found if finding.rename is not None}
+    text = mended(config, values, names)
+    if text == config.text:
+        return False
+    put(text, config.path)
+    return True
 
 
 def explain(options: argparse.Namespace) -> int:

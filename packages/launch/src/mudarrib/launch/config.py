@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 from .errors import ConfigError
 
 Place = tuple[int, int]
+Span = tuple[int, int]
 
 
 @dataclass
@@ -21,11 +23,15 @@ class Config:
         values: The mapping, in the file's order; nested sections are mappings of their own.
         places: Dotted key to (line, column), from 1; empty for a config that was not read from a file.
         path: The file, if there is one.
+        text: The file's text.
+        spans: Dotted key to where its name and its plain value stand in the text.
     """
 
     values: dict[str, Any]
     places: dict[str, Place] = field(default_factory=dict)
     path: Path | None = None
+    text: str = ""
+    spans: dict[str, tuple[Span, Span | None]] = field(default_factory=dict)
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value under a dotted key."""
@@ -91,18 +97,45 @@ def parse(text: str) -> Config:
         raise ConfigError(
             "CONFIG", type(values).__name__, "give a mapping of keys to values; the file is empty or a list"
         )
-    places: dict[str, Place] = {}
-    note_places(node, "", places)
-    return Config({str(key): value for key, value in values.items()}, places)
+    config = Config({str(key): value for key, value in values.items()}, text=text)
+    note_places(node, "", config)
+    return config
 
 
-def note_places(node: Any, prefix: str, places: dict[str, Place]) -> None:
+def note_places(node: Any, prefix: str, config: Config) -> None:
+    """Note where each key of a mapping stands, and its value if that is on one line."""
     if not isinstance(node, yaml.MappingNode):
         return
     for key, value in node.value:
         name = f"{prefix}{key.value}"
-        places[name] = (key.start_mark.line + 1, key.start_mark.column + 1)
-        note_places(value, f"{name}.", places)
+        config.places[name] = (key.start_mark.line + 1, key.start_mark.column + 1)
+        plain = isinstance(value, yaml.ScalarNode) and value.start_mark.line == value.end_mark.line
+        where = (value.start_mark.index, value.end_mark.index) if plain else None
+        config.spans[name] = ((key.start_mark.index, key.end_mark.index), where)
+        note_places(value, f"{name}.", config)
+
+
+def mended(config: Config, values: dict[str, Any], names: dict[str, str]) -> str:
+    """The file's text with some values and key names changed where they stand; all else, comments too, stays.
+
+    Args:
+        config: Read from a file.
+        values: Dotted key to its new value.
+        names: Dotted key to its new name.
+    """
+    changes: list[tuple[Span, str]] = []
+    for key, name in names.items():
+        if key in config.spans:
+            changes.append((config.spans[key][0], name))
+    for key, value in values.items():
+        span = config.spans.get(key, ((0, 0), None))[1]
+        if span is not None:
+            written = yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
+            changes.append((span, f" {written}" if span[0] == span[1] else written))
+    text = config.text
+    for (start, end), new in sorted(changes, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
 
 
 def dump(config: Config) -> str:
@@ -112,6 +145,12 @@ def dump(config: Config) -> str:
 
 def write(config: Config, path: str | Path) -> None:
     """Write the config to a file; folders on the way are made."""
-    file = Path(path).expanduser()
+    put(dump(config), Path(path).expanduser())
+
+
+def put(text: str, file: Path) -> None:
+    """Write a file so that it is the old one or the new one, never half of either."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(dump(config), encoding="utf-8")
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(file)

@@ -27,6 +27,7 @@ class Finding:
         consequence: What happens if the config is used.
         fix: What to do.
         value: What to set the key to, where that is clear; `...` where it is not.
+        rename: What to call the key, where it is misspelt.
         place: Line and column in the file, if known.
     """
 
@@ -36,6 +37,7 @@ class Finding:
     consequence: str
     fix: str
     value: Any = ...
+    rename: str | None = None
     place: Place | None = None
 
 

@@ -23,6 +23,7 @@ def unknown_key(config: Config) -> Findings:
                 "message": f"unknown key {key!r}" + (f", did you mean {near!r}?" if near else ""),
                 "consequence": "accelerate launch refuses the whole file, without naming the right key.",
                 "fix": f"rename it to {near}" if near else "remove it",
+                "rename": near,
             }
 
 
@@ -38,6 +39,7 @@ def unknown_nested_key(config: Config) -> Findings:
                     "message": f"unknown key {key!r} in {section}" + (f", did you mean {near!r}?" if near else ""),
                     "consequence": "it is ignored without a word; the setting keeps its default.",
                     "fix": f"rename it to {near}" if near else "remove it",
+                    "rename": near,
                 }
 
 
