@@ -108,9 +108,7 @@ def main() -> None:
             command = [sys.executable, __file__, "--one", case, *size]
             done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
             found[case].append(json.loads(done.stdout.splitlines()[-1]))
-    print(
-        f"{options.rows} rows x 128 x {options.vocabulary}: time over the bare loop's, peak over what is kept"
-    )
+    print(f"{options.rows} rows x 128 x {options.vocabulary}: time over the bare loop's, peak over what is kept")
     for case, values in found.items():
         base = found["bare loss" if "loss" in case else "bare"]
         ratios = [value["seconds"] / other["seconds"] for value, other in zip(values, base, strict=True)]

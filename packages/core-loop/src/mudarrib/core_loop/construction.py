@@ -18,7 +18,7 @@ from .callbacks import DefaultFlowCallback, PrinterCallback, ProgressCallback
 from .callbacks.handler import as_instances
 from .callbacks.jsonl import JsonLinesCallback
 from .callbacks.report import report_callbacks
-from .engine import Engine
+from .engine import Engine, launched_with
 from .errors import ArgumentError
 
 
@@ -130,7 +130,8 @@ def choose_engine(args: Any) -> Engine:
     if args.tf32 is not None:
         torch.backends.cuda.matmul.allow_tf32 = args.tf32
         torch.backends.cudnn.allow_tf32 = args.tf32
-    if args.world_size > 1 or args.deepspeed or args.fsdp or args.parallelism_config:
+    plugin = args.deepspeed or args.fsdp or launched_with("FSDP") or launched_with("DEEPSPEED")
+    if args.world_size > 1 or plugin or args.parallelism_config:
         from .distributed import DistributedEngine
 
         return DistributedEngine(args)

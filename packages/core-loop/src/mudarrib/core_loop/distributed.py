@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from accelerate.utils import DistributedDataParallelKwargs, DistributedType, InitProcessGroupKwargs
 
-from .engine import Engine
+from .engine import Engine, launched_with
 from .errors import ArgumentError
 from .gathering import leaves, reassemble
 
@@ -48,10 +48,10 @@ class DistributedEngine(Engine):
         self.world_size = self.accelerator.num_processes
         self.rank = self.accelerator.process_index
         self.kind = self.accelerator.distributed_type
-        if args.fsdp and self.kind != DistributedType.FSDP:
-            raise ArgumentError(
-                "fsdp", args.fsdp, f"accelerate would run {self.kind} here: FSDP needs a GPU a process, or leave it out"
-            )
+        asked = args.fsdp or launched_with("FSDP")
+        if asked and self.kind != DistributedType.FSDP:
+            fix = f"accelerate would run {self.kind} here: FSDP needs a GPU a process, or leave it out"
+            raise ArgumentError("fsdp", asked, fix)
 
     def prepare_model(self, model: torch.nn.Module, training: bool = True) -> torch.nn.Module:
         inner = super().prepare_model(model)

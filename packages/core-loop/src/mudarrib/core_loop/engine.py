@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,6 +20,11 @@ class StepsInBackward(Protocol):
     def begin_micro_batch(self, is_last: bool, max_grad_norm: float | None = None) -> None: ...
 
     def last_grad_norm(self) -> torch.Tensor | float | None: ...
+
+
+def launched_with(plugin: str) -> bool:
+    """Whether `accelerate launch` was told to use a plugin, "FSDP" or "DEEPSPEED"."""
+    return os.environ.get(f"ACCELERATE_USE_{plugin}", "false").lower() in ("true", "1")
 
 
 class Engine:

