@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny import Classifier, Regressor, Rows, arguments, bert, furthest, gpt2, losses, weights
+from tiny import Classifier, Regressor, Rows, arguments, bert, furthest, gpt2, losses, same, weights
 
 from mudarrib.core_loop import ArgumentError, Trainer, TrainerCallback
 
@@ -119,3 +119,16 @@ def test_the_underflow_watcher_is_the_peers(tmp_path):
                       train_dataset=[{"input_ids": torch.arange(5), "labels": 1}] * 8)  # fmt: skip
     trainer.train()
     assert trainer.state.global_step == 4
+
+
+def test_a_compiled_model_trains_the_same_and_is_saved_as_itself(tmp_path):
+    plain, compiled = Classifier(), Classifier()
+    settings = {"save_strategy": "steps", "save_steps": 4}
+    Trainer(model=plain, args=arguments(tmp_path / "a", **settings), train_dataset=Rows(classes=3)).train()
+    args = arguments(tmp_path / "b", torch_compile_backend="eager", **settings)
+    trainer = Trainer(model=compiled, args=args, train_dataset=Rows(classes=3), eval_dataset=Rows(8, classes=3))
+    trainer.train()
+    assert args.torch_compile and trainer.model_wrapped is not compiled
+    assert same(weights(plain), weights(compiled)) and trainer.evaluate()["eval_loss"] > 0
+    a, b = (tmp_path / name / "checkpoint-4" / "model.safetensors" for name in "ab")
+    assert a.read_bytes() == b.read_bytes()
