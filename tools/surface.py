@@ -50,10 +50,21 @@ def describe(item: Any) -> Any:
     if inspect.isclass(item):
         known: dict[str, Any] = {"signature": signature_of(item), "members": members_of(item)}
         if dataclasses.is_dataclass(item):
-            known["fields"] = {field.name: f"{field.type} = {default_of(field)}" for field in dataclasses.fields(item)}
+            fields = dataclasses.fields(item)
+            known["fields"] = {
+                field.name: f"{written_type(item, field.name)} = {default_of(field)}" for field in fields
+            }
             known["signature"] = "of its fields"
         return known
     return signature_of(item) if callable(item) else text_of(type(item).__name__)
+
+
+def written_type(cls: type, name: str) -> str:
+    """A field's type as it is written; parsers put resolved types into the fields themselves."""
+    found = next(
+        vars(base)["__annotations__"][name] for base in cls.__mro__ if name in vars(base).get("__annotations__", {})
+    )
+    return found if isinstance(found, str) else getattr(found, "__name__", text_of(found))
 
 
 def default_of(field: dataclasses.Field) -> str:

@@ -1,9 +1,11 @@
 """Folders that are whole or not there: kills, full disks, other writers, retention."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -113,12 +115,17 @@ def test_full_disk_is_named_and_the_older_one_stays(tmp_path):
         assert [path.name for path in (tmp_path / mode).glob("*checkpoint*")] == ["checkpoint-1"]
 
 
-def test_folder_without_rights_is_named_and_still_loads(tmp_path):
-    CheckpointStore(tmp_path).save(1, {"v": Value(5)})
+def test_folder_without_rights_is_named_and_still_loads():
+    # Not in pytest's own folder: another user may not even look into that.
+    folder = Path(tempfile.mkdtemp())
+    CheckpointStore(folder).save(1, {"v": Value(5)})
     code = """
-        import os, sys
+        import os, sys, tempfile
         import torch
         from mudarrib.ckpt_hub import CheckpointError, CheckpointStore, RngState
+        with tempfile.TemporaryDirectory() as own:  # loads all modules while they can be read
+            CheckpointStore(own).save(1, {"rng": RngState()})
+            CheckpointStore(own).load({})
         if os.geteuid() == 0:  # root may write everywhere
             os.setuid(65534)
         store = CheckpointStore(sys.argv[1])
@@ -128,11 +135,12 @@ def test_folder_without_rights_is_named_and_still_loads(tmp_path):
             print(error)
         print(store.load({}).step)
     """
-    for folder in (*tmp_path.parents[:2], tmp_path):
-        folder.chmod(0o555)
-    out, err = run(code, tmp_path).communicate()
-    for folder in (*tmp_path.parents[:2], tmp_path):
+    folder.chmod(0o555)
+    try:
+        out, err = run(code, folder).communicate()
+    finally:
         folder.chmod(0o755)
+        shutil.rmtree(folder)
     assert "Permission denied" in out and "writable folder" in out and out.endswith("1\n"), err
 
 
