@@ -78,7 +78,7 @@ def test_plain_words():
 
 def test_new_check_fix_and_exit_codes(tmp_path, capsys):
     path = tmp_path / "c.yaml"
-    assert main(["new", "ddp", "num_processes=7", "-o", str(path)]) == 0
+    assert main(["new", "ddp", "-o", str(path), "--yes", "num_processes=7"]) == 0
     assert main(["new", "ddp", "-o", str(path)]) == 2
     assert main(["check", str(path)]) == 1
     assert "M004" in capsys.readouterr().out

@@ -44,7 +44,14 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns 0 if all is well, 1 if a config is wrong, 2 if it cannot be used."""
-    options = parser().parse_args(arguments)
+    top = parser()
+    options, rest = top.parse_known_args(arguments)
+    if options.command == "new":
+        # argparse takes no KEY=VALUE after a flag; people write it there.
+        options.set += [item for item in rest if "=" in item and not item.startswith("-")]
+        rest = [item for item in rest if item not in options.set]
+    if rest:
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return {"new": make, "check": check, "explain": explain, "run": run}[options.command](options)
     except ConfigError as error:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 TYPES = (
     "NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU",
-    "MULTI_NEURON", "DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM", "TP",
+    "MULTI_NEURON", "DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM"
 )  # fmt: skip
 PRECISIONS = ("no", "fp16", "bf16", "fp8")
+DYNAMO = (
+    "NO", "EAGER", "AOT_EAGER", "INDUCTOR", "AOT_TS_NVFUSER", "NVPRIMS_NVFUSER", "CUDAGRAPHS", "OFI", "FX2TRT",
+    "ONNXRT", "TENSORRT", "AOT_TORCHXLA_TRACE_ONCE", "TORCHXLA_TRACE_ONCE", "TVM", "HPU_BACKEND", "NEURON",
+)  # fmt: skip
 BACKENDS = ("static", "c10d", "etcd", "etcd-v2")
 
 COMMON = (

@@ -137,3 +137,19 @@ def old_fp16(config: Config) -> Findings:
             "consequence": "it is turned into mixed_precision: fp16, whatever mixed_precision says.",
             "fix": "remove it and set mixed_precision",
         }
+
+
+@rule("K010")
+def dynamo_backend(config: Config) -> Findings:
+    """An unknown compiler backend is accepted and stops the launch."""
+    for key in ("dynamo_backend", "dynamo_config.dynamo_backend"):
+        value = config.get(key)
+        if value is not None and str(value).upper() not in keys.DYNAMO:
+            near = nearest(str(value).upper(), keys.DYNAMO)
+            yield {
+                "key": key,
+                "message": f"{value!r} is no dynamo backend" + (f", did you mean {near}?" if near else ""),
+                "consequence": "the launch stops with a traceback.",
+                "fix": f"give one of {', '.join(keys.DYNAMO)}",
+                "value": near if near else ...,
+            }
