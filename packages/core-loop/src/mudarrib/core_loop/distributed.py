@@ -139,9 +139,6 @@ class DistributedEngine(Engine):
     def mean(self, value: float) -> float:
         return float(self.sum(torch.tensor(value, dtype=torch.float64))) / self.world_size
 
-    def barrier(self) -> None:
-        self.accelerator.wait_for_everyone()
-
 
 def ddp_settings(args: Any) -> dict[str, Any]:
     """The `ddp_*` arguments under the names that torch's DDP has for them."""

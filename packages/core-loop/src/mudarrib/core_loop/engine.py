@@ -148,12 +148,6 @@ class Engine:
         """Sum of a count over the processes."""
         return value
 
-    def barrier(self) -> None:
-        """Wait until every process is here."""
-
-    def finish(self) -> None:
-        """Release what outlives a run."""
-
 
 def clip_gradients(gradients: Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:
     """The global norm of the gradients, which are scaled down to `max_norm` in place where it is above 0.

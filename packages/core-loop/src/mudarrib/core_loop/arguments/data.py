@@ -18,7 +18,9 @@ class DataArguments:
     dataloader_multiprocessing_context: str | None = argument(None, "How workers start: 'fork', 'spawn', 'forkserver'.")
     dataloader_in_order: bool = argument(True, "Give batches in order, even if a later one is ready sooner.")
     remove_unused_columns: bool = argument(True, "Leave out columns that the model's forward does not take.")
-    label_names: list[str] | None = argument(None, "Inputs that are labels; by default those with 'label' in the name.")
+    label_names: list[str] | None = argument(
+        None, "Inputs that are labels; by default by their names: 'label', or positions of answers."
+    )
     train_sampling_strategy: str = argument(
         "random", "Order of the rows: 'random', 'sequential', or 'group_by_length' (batches of similar lengths)."
     )

@@ -21,5 +21,5 @@ class HubArguments:
     hub_strategy: HubStrategy | str = argument(
         "every_save", "What to push when: 'end', 'every_save', 'checkpoint' (resumable), 'all_checkpoints'."
     )
-    hub_always_push: bool = argument(False, "Push at each save, also while the last push is still under way.")
+    hub_always_push: bool = argument(False, "With the peers: push also while the last push is under way.")
     hub_revision: str | None = argument(None, "Branch to push to; by default main.")
