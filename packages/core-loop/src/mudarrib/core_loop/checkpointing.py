@@ -199,7 +199,6 @@ class Checkpointing:
     def save(self, run: Run) -> Path:
         """Write `checkpoint-<step>`; older ones go by `save_total_limit`, never the best."""
         args, state = self.trainer.args, run.state
-        folder = args.folder / f"checkpoint-{state.global_step}"
         best = state.best_global_step
         if best is not None:
             best_folder = args.folder / f"checkpoint-{best}"
@@ -209,7 +208,7 @@ class Checkpointing:
         progress = parts["progress"]
         if args.save_only_model:
             parts = {}
-        progress.state_dict()
+        progress.note_callbacks()
         files: dict[str, Any] = {**self.trainer.get_checkpoint_files(), STATE_FILE: self._write_state}
         saved = self.store.save(
             state.global_step,
@@ -219,7 +218,7 @@ class Checkpointing:
             protect=[state.best_model_checkpoint] if state.best_model_checkpoint else [],
             then=self.push if args.push_to_hub else None,
         )
-        logger.info("Saved %s", folder)
+        logger.info("Saved %s", saved.path)
         return saved.path
 
     def _write_state(self, folder: Path) -> None:

@@ -109,10 +109,9 @@ class BatchLoader(DataLoader[Any]):
     def _read_here(self) -> Iterator[Any]:
         if not self.within_epoch:
             draw_base_seed()
-        read_many = getattr(self.dataset, "__getitems__", None)
         dataset, collate = self.dataset, self.collate_fn
         for rows in self.batches:
-            yield collate(read_many(rows) if read_many is not None else [dataset[row] for row in rows])
+            yield collate(fetch(dataset, rows))
 
 
 class StreamLoader(DataLoader[Any]):

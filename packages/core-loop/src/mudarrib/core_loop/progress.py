@@ -21,8 +21,11 @@ class Progress:
         self.has_position = False
         self.optimizer = self.saved_optimizer = ""
 
-    def state_dict(self) -> dict[str, Any]:
+    def note_callbacks(self) -> None:
+        """Put what callbacks have counted into the state, before it is saved."""
         self.state.stateful_callbacks = callback_states(self.callbacks)
+
+    def state_dict(self) -> dict[str, Any]:
         return {**self.state.to_dict(), "position": asdict(self.position), "optimizer": self.optimizer}
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None:

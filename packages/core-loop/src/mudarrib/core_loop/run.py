@@ -134,7 +134,7 @@ class Run:
         return torch.tensor(tokens.numel())
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate as the user's `evaluate` does; a schedule that follows the metric takes its step."""
+        """Evaluate by the Trainer's `evaluate`, which may be the user's own."""
         return self.trainer.evaluate(ignore_keys=self.ignore_keys)
 
 
