@@ -66,6 +66,7 @@ class ShardedState:
             The structure, which refers to the tensors by name.
         """
         tree, tensors = self._encoded()
+        separate(tensors)
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
         save(dict(tensors), storage_writer=writer, no_dist=not dist.is_initialized())
         return tree
@@ -88,6 +89,17 @@ class ShardedState:
 
     def _encoded(self) -> Encoded:
         return encode(self.state_dict(), sharded=True)
+
+
+def separate(tensors: dict[str, torch.Tensor]) -> None:
+    """Give whole tensors that share memory their own: safetensors has no sharing, FSDP1 shares the steps."""
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        if type(tensor) is torch.Tensor:
+            address = tensor.untyped_storage().data_ptr()
+            if address in seen:
+                tensors[name] = tensor.clone()
+            seen.add(address)
 
 
 def export_model(checkpoint: str | PathLike[str], file: str | PathLike[str], part: str = "sharded") -> FileRecord:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mudarrib.ckpt_hub import CheckpointStore, RngState
+from mudarrib.ckpt_hub import CheckpointStore, RngState, ShardedState
 
 from . import weights
 from .errors import ArgumentError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 STATE_FILE = "trainer_state.json"
+SHARDED = "sharded"
 Writer = Callable[[Path], object]
 
 
@@ -116,7 +117,8 @@ class ModelWriter:
         """Take the state now; the result writes it later."""
         trainer = self.trainer
         model = trainer.engine.unwrap(trainer.model)
-        state = copy(trainer.engine.whole_state(trainer.model_wrapped) or model.state_dict())
+        gathered = trainer.checkpointing.gathered
+        state = copy(model.state_dict()) if gathered is None else gathered
 
         def write(folder: Path) -> None:
             weights.save(model, folder, state)
@@ -138,6 +140,7 @@ class Checkpointing:
         self.given = store
         self.cache: dict[str, Store] = {}
         self.pushers: dict[str, HubPusher] = {}
+        self.gathered: dict[str, Any] | None = None
 
     @property
     def store(self) -> Store:
@@ -183,7 +186,7 @@ class Checkpointing:
         progress = Progress(run.state, run.position, callbacks, args.restore_callback_states_from_checkpoint)
         progress.optimizer = type(run.optimizer).__name__.removeprefix("Fused")
         parts: dict[str, Any] = {
-            "optimizer": run.optimizer,
+            **self._optimizer_parts(run),
             "scheduler": run.scheduler,
             "rng": RngState(),
             "progress": progress,
@@ -195,6 +198,11 @@ class Checkpointing:
         if getattr(run.loader, "keeps_place", True) and hasattr(run.loader, "state_dict"):
             parts["data"] = run.loader
         return parts
+
+    def _optimizer_parts(self, run: Run) -> dict[str, Any]:
+        if run.engine.saves_shards:
+            return {SHARDED: ShardedState(run.model, run.optimizer)}
+        return run.engine.optimizer_parts(run.model, run.optimizer)
 
     def save(self, run: Run) -> Path:
         """Write `checkpoint-<step>`; older ones go by `save_total_limit`, never the best."""
@@ -218,6 +226,7 @@ class Checkpointing:
             protect=[state.best_model_checkpoint] if state.best_model_checkpoint else [],
             then=self.push if args.push_to_hub else None,
         )
+        self.gathered = None
         logger.info("Saved %s", saved.path)
         return saved.path
 
@@ -225,12 +234,14 @@ class Checkpointing:
         self.trainer.state.save_to_json(folder / STATE_FILE)
 
     def load_weights(self, checkpoint: Path) -> None:
-        """Put a checkpoint's weights into the model."""
-        weights.load(self.trainer.model, checkpoint)
+        """Put a checkpoint's weights into the model; shards wait for the model to be wrapped."""
+        if not (checkpoint / SHARDED).is_dir():
+            weights.load(self.trainer.model, checkpoint, put=self.trainer.engine.load_state)
 
     def resume(self, run: Run, checkpoint: Path) -> None:
         """Give every part of the run the state it had."""
-        parts = self.parts(run)
+        parts = self.parts(run) | run.engine.optimizer_parts(run.model, run.optimizer)
+        parts[SHARDED] = ShardedState(run.model, run.optimizer)
         parts["epoch_rng"] = run.epoch_rng
         if self.trainer.args.ignore_data_skip:
             parts.pop("data", None)
@@ -265,14 +276,33 @@ class Checkpointing:
         if self.trainer.args.load_best_model_at_end and best is not None:
             logger.info("Loading the best model, %s (%s).", best, run.state.best_metric)
             self.load_weights(Path(best))
+            if (Path(best) / SHARDED).is_dir():
+                self.store.load({SHARDED: ShardedState(run.model, run.optimizer)}, best)
         if self.trainer.args.push_to_hub:
             self.push_final("End of training", blocking=True, card={})
 
     def model_writer(self, is_own: bool) -> Writer:
         """How a checkpoint gets the model: in the background only if `save_model` is not the user's own."""
+        engine = self.trainer.engine
+        if engine.saves_shards:
+            return self._write_all_but_weights
+        # By all processes now: only the first of them writes.
+        self.gathered = engine.whole_state(self.trainer.model_wrapped)
         if is_own and hasattr(self.trainer.model, "save_pretrained"):
             return ModelWriter(self.trainer)
         return lambda folder: self.trainer.save_model(str(folder))
+
+    def _write_all_but_weights(self, folder: Path) -> None:
+        config = getattr(self.trainer.model, "config", None)
+        if hasattr(config, "save_pretrained"):
+            config.save_pretrained(folder)
+        self.trainer.save_companions(folder)
+
+    def whole_state(self) -> dict[str, Any] | None:
+        """The state dict of a model that is split over processes; while a checkpoint is written, from memory."""
+        if self.gathered is not None:
+            return self.gathered
+        return self.trainer.engine.whole_state(self.trainer.model_wrapped)
 
     @property
     def pusher(self) -> HubPusher:

@@ -18,7 +18,8 @@ from .callbacks import DefaultFlowCallback, PrinterCallback, ProgressCallback
 from .callbacks.handler import as_instances
 from .callbacks.jsonl import JsonLinesCallback
 from .callbacks.report import report_callbacks
-from .engine import Engine, launched_with
+from .distributed import engine_for, is_asked_for
+from .engine import Engine
 from .errors import ArgumentError
 
 
@@ -130,12 +131,7 @@ def choose_engine(args: Any) -> Engine:
     if args.tf32 is not None:
         torch.backends.cuda.matmul.allow_tf32 = args.tf32
         torch.backends.cudnn.allow_tf32 = args.tf32
-    plugin = args.deepspeed or args.fsdp or launched_with("FSDP") or launched_with("DEEPSPEED")
-    if args.world_size > 1 or plugin or args.parallelism_config:
-        from .distributed import DistributedEngine
-
-        return DistributedEngine(args)
-    return Engine(args)
+    return engine_for(args) if is_asked_for(args) else Engine(args)
 
 
 def base_model(model: torch.nn.Module) -> torch.nn.Module:
@@ -144,16 +140,14 @@ def base_model(model: torch.nn.Module) -> torch.nn.Module:
     return inner() if callable(inner) else model
 
 
-def place_model(model: torch.nn.Module, args: Any, device: torch.device) -> None:
+def place_model(model: torch.nn.Module, args: Any, engine: Engine) -> None:
     """Move the model to the device, unless something else places it."""
     placed_elsewhere = (
         len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1
         or getattr(model, "quantization_method", None) == "bitsandbytes"
-        or args.deepspeed
-        or args.fsdp
     )
     if not placed_elsewhere:
-        model.to(device)
+        engine.place(model)
     config = getattr(model, "config", None)
     if config is not None and hasattr(config, "use_cache"):
         config.use_cache = args.use_cache

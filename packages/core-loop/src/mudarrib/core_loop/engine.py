@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from . import launched
 from .errors import ArgumentError
 from .gathering import nested_map
 
@@ -22,37 +22,52 @@ class StepsInBackward(Protocol):
     def last_grad_norm(self) -> torch.Tensor | float | None: ...
 
 
-def launched_with(plugin: str) -> bool:
-    """Whether `accelerate launch` was told to use a plugin, "FSDP" or "DEEPSPEED"."""
-    return os.environ.get(f"ACCELERATE_USE_{plugin}", "false").lower() in ("true", "1")
-
-
 class Engine:
-    """Runs a model on one device; `distributed.DistributedEngine` does the same over several processes.
+    """Runs a model on one device; those of `distributed` do the same over several processes.
 
     Args:
-        args: Gives the device and the precision (`fp16`, `bf16`).
+        args: Gives the device and the precision (`fp16`, `bf16`; where neither is given, as launched).
+
+    Attributes:
+        dtype: The half precision of forward passes, or None.
+        scaler: Scales the loss of float16.
+        step_was_skipped: Whether the last step was left out since scaled gradients overflowed.
+        in_backward: The optimizer, if it updates while gradients are computed.
+        updates_in_backward: Whether weights change before `step` is called.
+        saves_shards: Whether checkpoints hold each process's shards instead of a whole model.
     """
 
     world_size = 1
     rank = 0
+    saves_shards = False
 
     def __init__(self, args: Any) -> None:
         self.args = args
         self.device: torch.device = args.device
-        self.dtype = torch.float16 if args.fp16 else torch.bfloat16 if args.bf16 else None
+        self.precision = precision_of(args)
+        self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(self.precision)
         # Half precision has a narrow range of gradients, bfloat16 has that of float32.
-        self.scaler = torch.amp.GradScaler(self.device.type) if args.fp16 else None
+        self.scaler = torch.amp.GradScaler(self.device.type) if self.precision == "fp16" else None
         self.step_was_skipped = False
         self.parameters: list[torch.nn.Parameter] = []
         self.in_backward: StepsInBackward | None = None
 
     def prepare_model(self, model: torch.nn.Module, training: bool = True) -> torch.nn.Module:
         """Wrap the model for training; here, compile it where that is asked for."""
+        backend = launched.dynamo_backend()
         if self.args.torch_compile:
             backend = self.args.torch_compile_backend or "inductor"
-            return torch.compile(model, backend=backend, mode=self.args.torch_compile_mode)  # type: ignore[return-value]  # a compiled module is one
-        return model
+        if backend is None:
+            return model
+        return torch.compile(model, backend=backend, mode=self.args.torch_compile_mode)  # type: ignore[return-value]  # a compiled module is one
+
+    def prepare(
+        self, model: torch.nn.Module, build: Callable[[torch.nn.Module], tuple[torch.optim.Optimizer, Any]]
+    ) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
+        """The wrapped model with its optimizer and scheduler, which `build` makes for it."""
+        wrapped = self.prepare_model(model)
+        optimizer, scheduler = build(wrapped)
+        return wrapped, self.prepare_optimizer(optimizer), scheduler
 
     def prepare_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """Make the optimizer ready for the wrapped model."""
@@ -68,9 +83,31 @@ class Engine:
         """The user's model inside the wrapped one."""
         return getattr(model, "_orig_mod", model)
 
+    @property
+    def updates_in_backward(self) -> bool:
+        return self.in_backward is not None
+
+    def end_evaluation(self, model: torch.nn.Module) -> None:
+        """Called after forward passes that no backward pass followed."""
+
+    def place(self, model: torch.nn.Module) -> None:
+        """Move a model to the device."""
+        model.to(self.device)
+
     def whole_state(self, model: torch.nn.Module) -> dict[str, Any] | None:
-        """The whole state dict of a model that is split over processes; None where the model has it itself."""
+        """The whole state dict of a model that is split over processes; None where the model has it itself.
+
+        Called by all processes; the first gets the state, the others an empty one.
+        """
         return None
+
+    def load_state(self, model: torch.nn.Module, state: dict[str, Any]) -> Any:
+        """Put a whole state dict into a model, wrapped or not; returns the missing and the unexpected names."""
+        return model.load_state_dict(state, strict=False)
+
+    def optimizer_parts(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """What of the optimizer goes into a checkpoint, by name; states that are the same in any layout."""
+        return {"optimizer": optimizer}
 
     def to_device(self, data: Any) -> Any:
         """The nested batch with its tensors on the device."""
@@ -147,6 +184,18 @@ class Engine:
     def sum(self, value: Any) -> Any:
         """Sum of a count over the processes."""
         return value
+
+
+def precision_of(args: Any) -> str:
+    """The precision of forward passes: "no", "fp16" or "bf16".
+
+    Raises:
+        ArgumentError: float16 on the CPU, where its gradients would underflow unseen.
+    """
+    precision = "fp16" if args.fp16 else "bf16" if args.bf16 else launched.precision()
+    if precision == "fp16" and args.device.type == "cpu":
+        raise ArgumentError("fp16", True, "use bf16 on the CPU: float16 needs an accelerator")
+    return precision
 
 
 def clip_gradients(gradients: Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:

@@ -152,6 +152,7 @@ def evaluation_loop(
                 buffer.add(gathered[name])
         if args.batch_eval_metrics and trainer.compute_metrics is not None and gathered["labels"] is not None:
             metrics = batch_metrics(trainer, gathered, loss, is_last=number == n_batches)
+    engine.end_evaluation(model)
     set_mode(model, trainer.optimizer, training=was_training)
     arrays = {name: buffer.result() for name, buffer in buffers.items()}
     return finish(trainer, arrays, losses, metrics, metric_key_prefix, engine.sum_rows(n_seen))

@@ -39,7 +39,7 @@ class Publishing:
     def save_model(self, output_dir: str | None = None) -> None:
         """Write the model, its processing class and the arguments into a folder (`output_dir`), without pickle."""
         folder = self.args.folder if output_dir is None else Path(output_dir)
-        state = self.engine.whole_state(self.model_wrapped)
+        state = self.checkpointing.whole_state()
         if self.args.should_save:
             weights.save(self.engine.unwrap(self.model), folder, state)
             self.save_companions(folder)

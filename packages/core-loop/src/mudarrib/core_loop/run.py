@@ -88,8 +88,7 @@ class Run:
 
     def finish_snapshot(self, before_backward: bool) -> None:
         """Before weights change: let a save that still copies them in the background finish its copy."""
-        changes_in_backward = self.engine.in_backward is not None
-        if self.args.background_save and before_backward == changes_in_backward:
+        if self.args.background_save and before_backward == self.engine.updates_in_backward:
             self.trainer.checkpointing.store.finish_snapshot()
 
     def step_scheduler(self) -> None:

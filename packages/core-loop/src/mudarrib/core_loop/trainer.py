@@ -93,7 +93,7 @@ class Trainer(Publishing):
         self.memory = MemoryMeter(self.args.skip_memory_metrics, self.engine.device)
         self.model: torch.nn.Module = self.call_model_init() if model is None else model
         self.model_wrapped = self.model
-        construction.place_model(self.model, self.args, self.engine.device)
+        construction.place_model(self.model, self.args, self.engine)
         self.train_dataset = train_dataset
         self.eval_dataset = eval_dataset
         self.processing_class = processing_class
@@ -254,7 +254,7 @@ class Trainer(Publishing):
         """Forget the last run: a new model where there is `model_init`, a new optimizer, schedule and control."""
         if self.model_init is not None:
             self.model = self.model_wrapped = self.call_model_init(trial)
-            construction.place_model(self.model, self.args, self.engine.device)
+            construction.place_model(self.model, self.args, self.engine)
             self.loss_rule = self._read_model()
         self.optimizer, self.lr_scheduler = self.given_optimizers
 

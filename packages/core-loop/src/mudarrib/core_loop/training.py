@@ -82,12 +82,16 @@ def prepare(trainer: Trainer, checkpoint: Path | None, trial: Any) -> Run:
         trainer.checkpointing.load_weights(checkpoint)
     align_special_tokens(trainer.model, trainer.processing_class)
     state = new_state(trainer, plan, trial)
-    model = engine.prepare_model(trainer.model)
-    trainer.model_wrapped = model
-    enable_checkpointed_activations(trainer)
+
+    def build(wrapped: torch.nn.Module) -> tuple[torch.optim.Optimizer, Any]:
+        trainer.model_wrapped = wrapped
+        enable_checkpointed_activations(trainer)
+        trainer.create_optimizer_and_scheduler(plan.max_steps)
+        return trainer.create_optimizer(), trainer.lr_scheduler
+
+    model, optimizer, scheduler = engine.prepare(trainer.model, build)
+    trainer.model_wrapped, trainer.optimizer, trainer.lr_scheduler = model, optimizer, scheduler
     model.train()
-    trainer.create_optimizer_and_scheduler(plan.max_steps)
-    optimizer = trainer.optimizer = engine.prepare_optimizer(trainer.create_optimizer())
     run = Run(
         trainer=trainer,
         args=args,
@@ -100,13 +104,13 @@ def prepare(trainer: Trainer, checkpoint: Path | None, trial: Any) -> Run:
         loader=loader,
         model=model,
         optimizer=optimizer,
-        scheduler=trainer.lr_scheduler,
+        scheduler=scheduler,
         epoch_rng=EpochRng(),
         started=time.time(),
         flos_per_token=flos_per_token(trainer.model),
     )
     trainer.callback_handler.references.update(
-        model=trainer.model, optimizer=trainer.optimizer, lr_scheduler=trainer.lr_scheduler, train_dataloader=loader
+        model=trainer.model, optimizer=optimizer, lr_scheduler=scheduler, train_dataloader=loader
     )
     if checkpoint is not None:
         trainer.checkpointing.resume(run, checkpoint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ logger = get_logger(__name__)
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_model.safetensors"
+Put = Callable[[torch.nn.Module, dict[str, Any]], Any]
 
 
 def save(model: torch.nn.Module, folder: Path, state_dict: dict[str, Any] | None = None) -> None:
@@ -56,14 +57,24 @@ def no_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load(model: torch.nn.Module, folder: Path) -> None:
+def put_whole(model: torch.nn.Module, state: dict[str, Any]) -> Any:
+    """Put a state dict into a model that this process holds whole."""
+    return model.load_state_dict(state, strict=False)
+
+
+def load(model: torch.nn.Module, folder: Path, put: Put = put_whole) -> None:
     """Put the weights in a folder into a model that is there.
+
+    Args:
+        model: Any module.
+        folder: Where the weights are.
+        put: Puts a state dict into the model and returns the missing and unexpected names.
 
     Raises:
         ArgumentError: the folder holds no weights that can be read without pickle, or those of another model.
     """
     try:
-        _load(model, folder)
+        _load(model, folder, put)
     except RuntimeError as error:
         said = " ".join(str(error).split())
         raise ArgumentError(
@@ -71,24 +82,24 @@ def load(model: torch.nn.Module, folder: Path) -> None:
         ) from error
 
 
-def _load(model: torch.nn.Module, folder: Path) -> None:
+def _load(model: torch.nn.Module, folder: Path, put: Put) -> None:
     if (folder / ADAPTER).is_file() and hasattr(model, "peft_config"):
         _load_adapter(model, folder)
         return
     state = _read(folder)
     if hasattr(model, "save_pretrained"):
-        result = model.load_state_dict(state, strict=False)
+        result = put(model, state)
         missing = _untied(model, result.missing_keys)
         if (missing or result.unexpected_keys) and hasattr(model, "from_pretrained"):
             # transformers may store weights under other names than the module has; only it knows them.
             cls: Any = type(model)
             reloaded = cls.from_pretrained(folder, dtype=next(model.parameters()).dtype)
-            model.load_state_dict(reloaded.state_dict())
+            put(model, reloaded.state_dict())
             missing = []
         if missing:
             raise ArgumentError("resume_from_checkpoint", str(folder), f"its weights lack {missing[:5]}")
         return
-    missing_keys, unexpected = _load_shared(model, state)
+    missing_keys, unexpected = _load_shared(model, state, put)
     if missing_keys or unexpected:
         raise ArgumentError(
             "resume_from_checkpoint",
@@ -97,8 +108,8 @@ def _load(model: torch.nn.Module, folder: Path) -> None:
         )
 
 
-def _load_shared(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> tuple[list[str], list[str]]:
-    result = model.load_state_dict(state, strict=False)
+def _load_shared(model: torch.nn.Module, state: dict[str, torch.Tensor], put: Put) -> tuple[list[str], list[str]]:
+    result = put(model, state)
     return _untied(model, result.missing_keys), result.unexpected_keys
 
 

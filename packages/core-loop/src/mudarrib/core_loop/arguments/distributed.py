@@ -26,7 +26,9 @@ class DistributedArguments:
     ddp_bucket_cap_mb: int | None = argument(None, "DDP's bucket_cap_mb.")
     ddp_broadcast_buffers: bool | None = argument(None, "DDP's broadcast_buffers.")
     ddp_static_graph: bool | None = argument(None, "DDP's static_graph.")
-    fsdp: str | None = argument(None, "FSDP: 'full_shard', 'shard_grad_op', with 'auto_wrap', 'offload' after it.")
+    fsdp: str | None = argument(
+        None, "FSDP: 'true', or the words 'full_shard', 'shard_grad_op', 'auto_wrap', 'offload' together."
+    )
     fsdp_config: dict[str, Any] | str | None = argument(None, "Settings of FSDP, as a dict or the path of a JSON file.")
     deepspeed: dict[str, Any] | str | None = argument(
         None, "DeepSpeed's settings, as a dict or the path of a JSON file."
@@ -58,7 +60,9 @@ class DistributedArguments:
         """The device of this process: an accelerator if there is one and `use_cpu` is False."""
         import torch
 
-        if not self.use_cpu:
+        from ..launched import on_cpu
+
+        if not (self.use_cpu or on_cpu()):
             for kind in ("cuda", "xpu", "npu"):
                 backend = getattr(torch, kind, None)
                 if backend is not None and backend.is_available():

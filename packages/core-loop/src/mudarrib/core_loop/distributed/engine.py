@@ -1,8 +1,9 @@
-"""Several processes: DDP, FSDP and DeepSpeed by accelerate. The only file that imports it."""
+"""Several processes with the whole model each: DDP. What it shares with FSDP and DeepSpeed, too."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -10,11 +11,11 @@ import accelerate
 import numpy as np
 import torch
 import torch.distributed as dist
-from accelerate.utils import DistributedDataParallelKwargs, DistributedType, InitProcessGroupKwargs
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
-from .engine import Engine, launched_with
-from .errors import ArgumentError
-from .gathering import leaves, reassemble
+from ..engine import Engine
+from ..errors import ArgumentError
+from ..gathering import leaves, reassemble
 
 PADDING = -100
 
@@ -22,77 +23,44 @@ PADDING = -100
 class DistributedEngine(Engine):
     """The engine over the processes that `accelerate launch` or torchrun started.
 
-    Args:
-        args: As for `Engine`; the `ddp_*`, `fsdp*` and `deepspeed` arguments too.
+    Precision and its scaler are those of one process. Subclasses leave both to their plugin.
 
-    Raises:
-        ArgumentError: FSDP was asked for where accelerate would quietly run DDP instead.
+    Args:
+        args: As for `Engine`; the `ddp_*` arguments too.
+        **plugins: Plugins for the Accelerator, with its precision.
     """
 
-    def __init__(self, args: Any) -> None:
+    def __init__(self, args: Any, **plugins: Any) -> None:
         self.accelerator = accelerate.Accelerator(
             cpu=args.use_cpu,
-            mixed_precision="fp16" if args.fp16 else "bf16" if args.bf16 else "no",
-            deepspeed_plugin=deepspeed_plugin(args),
-            fsdp_plugin=fsdp_plugin(args),
             parallelism_config=args.parallelism_config,
             dataloader_config=loader_settings(args),
             kwargs_handlers=[
                 InitProcessGroupKwargs(backend=args.ddp_backend, timeout=timedelta(seconds=args.ddp_timeout)),
                 DistributedDataParallelKwargs(**ddp_settings(args)),
             ],
+            **{"mixed_precision": "no", "dynamo_backend": "no", **plugins},
         )
         super().__init__(args)
         self.device = self.accelerator.device
-        self.scaler = None
         self.world_size = self.accelerator.num_processes
         self.rank = self.accelerator.process_index
-        self.kind = self.accelerator.distributed_type
-        asked = args.fsdp or launched_with("FSDP")
-        if asked and self.kind != DistributedType.FSDP:
-            fix = f"accelerate would run {self.kind} here: FSDP needs a GPU a process, or leave it out"
-            raise ArgumentError("fsdp", asked, fix)
 
     def prepare_model(self, model: torch.nn.Module, training: bool = True) -> torch.nn.Module:
         inner = super().prepare_model(model)
-        return self.accelerator.prepare_model(inner, evaluation_mode=not training)  # type: ignore[no-any-return]  # accelerate is untyped here
-
-    def prepare_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        super().prepare_optimizer(optimizer)
-        if self.kind in (DistributedType.DEEPSPEED, DistributedType.FSDP) or self.accelerator.scaler is not None:
-            return self.accelerator.prepare_optimizer(optimizer)  # type: ignore[no-any-return]  # accelerate is untyped here
-        return optimizer
+        # Evaluation needs no averaging of gradients, and must not mark the model as one that has it.
+        return self.accelerator.prepare_model(inner) if training else inner  # type: ignore[no-any-return]  # accelerate is untyped here
 
     def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        return self.accelerator.unwrap_model(model)  # type: ignore[no-any-return]  # accelerate is untyped here
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        # accelerate puts the precision into the wrapped model's forward.
-        return contextlib.nullcontext()
+        return self.accelerator.unwrap_model(model, keep_torch_compile=False)  # type: ignore[no-any-return]  # accelerate is untyped here
 
     @contextlib.contextmanager
-    def accumulating(self, model: torch.nn.Module, is_last: bool) -> Any:
+    def accumulating(self, model: torch.nn.Module, is_last: bool) -> Iterator[None]:
         with super().accumulating(model, is_last):
-            self.accelerator.gradient_state._set_sync_gradients(is_last)
             # An optimizer that steps inside backward averages each gradient itself, before it is used.
-            waits = (not is_last or self.in_backward is not None) and self.kind != DistributedType.DEEPSPEED
+            waits = not is_last or self.in_backward is not None
             with self.accelerator.no_sync(model) if waits else contextlib.nullcontext():
                 yield
-
-    def backward(self, loss: torch.Tensor) -> None:
-        self.accelerator.backward(loss)
-
-    def clip(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, max_norm: float) -> Any:
-        if self.in_backward is not None:
-            return self.in_backward.last_grad_norm()
-        return self.accelerator.clip_grad_norm_(model.parameters(), max_norm if max_norm > 0 else float("inf"))
-
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.step()
-        self.step_was_skipped = self.accelerator.optimizer_step_was_skipped
-
-    def zero_grad(self, model: torch.nn.Module) -> None:
-        model.zero_grad()
 
     def gather(self, data: Any, own_rows: int) -> Any:
         if self.world_size == 1:
@@ -163,18 +131,3 @@ def loader_settings(args: Any) -> Any:
         return accelerate.DataLoaderConfiguration(**given)
     except TypeError as error:
         raise ArgumentError("accelerator_config", sorted(given), str(error)) from error
-
-
-def deepspeed_plugin(args: Any) -> Any:
-    """DeepSpeed as `args.deepspeed` says: a path or a dict."""
-    if not args.deepspeed:
-        return None
-    return accelerate.DeepSpeedPlugin(hf_ds_config=args.deepspeed)
-
-
-def fsdp_plugin(args: Any) -> Any:
-    """FSDP as `args.fsdp` and `args.fsdp_config` say."""
-    if not args.fsdp:
-        return None
-    settings = dict(args.fsdp_config or {})
-    return accelerate.FullyShardedDataParallelPlugin(**settings)
