@@ -17,17 +17,16 @@ from pathlib import Path
 import torch
 
 from mudarrib.optim_extras import GaLoreAdamW
-from mudarrib.optim_extras.galore import subspace
 
 TEXT = Path(__file__).resolve().parents[1] / "demo_data" / "topics_train.csv"
 CONTENDERS = {"AdamW": None, "svd=full": "full", "svd=warm": "warm"}
 
 
 class Model(torch.nn.Module):
-    def __init__(self, width: int, layers: int) -> None:
+    def __init__(self, width: int, layers: int, length: int = 64) -> None:
         super().__init__()
         self.embeddings = torch.nn.Embedding(256, width)
-        self.places = torch.nn.Embedding(64, width)
+        self.places = torch.nn.Embedding(length, width)
         block = lambda: torch.nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True, norm_first=True)
         self.blocks = torch.nn.ModuleList(block() for _ in range(layers))
         self.head = torch.nn.Linear(width, 256)
@@ -50,27 +49,12 @@ def make_optimizer(svd: str | None, model: Model, options: argparse.Namespace) -
     return GaLoreAdamW([{"params": targets, **low}, {"params": rest, "lr": options.lr / 4}], lr=options.lr)
 
 
-def refreshed_shares(optimizer: torch.optim.Optimizer) -> list[float]:
-    """Energy that each basis found in this step captures of its gradient, as a share of the best possible."""
-    shares = []
-    for group in optimizer.param_groups:
-        for weight in group["params"] if group.get("rank") else []:
-            state = optimizer.state[weight]
-            if (state["step"] - 1 - state["offset"]) % group["update_proj_gap"] == 0:
-                right = "basis_right" in state
-                basis = state["basis_right" if right else "basis_left"]
-                squares = torch.linalg.svdvals(weight.grad).square()
-                best = float(squares[: group["rank"]].sum() / squares.sum())
-                shares.append(subspace.captured_energy(weight.grad, basis, right) / best)
-    return shares
-
-
 def train(svd: str | None, seed: int, options: argparse.Namespace) -> tuple[float, float]:
     torch.manual_seed(seed)
     text = torch.tensor(list(TEXT.read_bytes()))
     model = Model(options.width, options.layers)
     optimizer = make_optimizer(svd, model, options)
-    losses, times, shares = [], [], []
+    losses, times = [], []
     for _ in range(options.steps):
         began = time.perf_counter()
         starts = torch.randint(len(text) - 65, (16,))
@@ -78,14 +62,9 @@ def train(svd: str | None, seed: int, options: argparse.Namespace) -> tuple[floa
         loss = torch.nn.functional.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
         loss.backward()
         optimizer.step()
-        if svd == "warm" and len(losses) > options.gap:
-            shares.extend(refreshed_shares(optimizer))
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
         times.append(time.perf_counter() - began)
-    if shares:
-        middle, least = statistics.median(shares), min(shares)
-        print(f"seed {seed}  energy / best at {len(shares)} warm refreshes: {middle:.5f}, least {least:.5f}")
     return statistics.mean(losses[-30:]), max(times[1:]) / statistics.median(times)
 
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Cost of finding GaLore's subspace anew: warm iteration against the exact SVD and against fused AdamW steps.
+"""Cost of finding GaLore's subspace anew, against the exact SVD and against fused AdamW steps.
 
-Every round times each of the three once on the same gradient, which drifts from round to round; the ratios are taken
-within a round, and their median, least and greatest are shown. Energy is the share of the best possible that the warm
-basis captures. The SVD of the largest shapes takes seconds: choose --shapes and --rounds accordingly.
+Timed is all that a refresh adds to a step: the iteration from the old basis and the carrying over of the moments.
+Every round does it for --layers matrices of one shape, then as many fused AdamW steps, then one SVD; the ratios, for
+one matrix, are taken within a round, and their median, least and greatest are shown. Energy is the share of the best
+possible that the new basis captures. The gradients are synthetic, with a spectrum that falls like a power law and
+drifts from round to round; optim_energy.py asks the same of real ones. The SVD of the largest shapes takes seconds:
+choose --shapes and --rounds accordingly.
 
     python tools/bench/optim_refresh.py --rounds 5
 """
@@ -17,7 +20,8 @@ from collections.abc import Callable
 
 import torch
 
-from mudarrib.optim_extras.galore import subspace
+from mudarrib.optim_extras import GaLoreAdamW
+from mudarrib.optim_extras.galore import projector, subspace
 
 
 def drifting(m: int, n: int, generator: torch.Generator) -> Callable[[], torch.Tensor]:
@@ -39,24 +43,42 @@ def seconds(call: Callable[..., object], *given: object) -> float:
     return time.perf_counter() - began
 
 
-def measure(m: int, n: int, rank: int, rounds: int) -> dict[str, list[float]]:
+def made(build: Callable[..., torch.optim.Optimizer], m: int, n: int, layers: int, **settings: object):
+    """An optimizer over matrices of zeros, whose gradients are of that shape."""
+    weights = [torch.nn.Parameter(torch.zeros(m, n)) for _ in range(layers)]
+    for weight in weights:
+        weight.grad = torch.randn(m, n)
+    return build([{"params": weights, **settings}])
+
+
+@torch.no_grad()
+def refresh(galore: GaLoreAdamW, weights: list[torch.nn.Parameter], lows: list[torch.Tensor]) -> None:
+    for weight, low in zip(weights, lows):
+        state = galore.state[weight]
+        galore.rotate_moments(state, projector.follow(weight.grad, low, state))
+
+
+def measure(m: int, n: int, options: argparse.Namespace) -> dict[str, list[float]]:
+    rank, right = options.rank, m >= n
     draw = drifting(m, n, torch.Generator().manual_seed(0))
-    weight = torch.nn.Parameter(torch.zeros(m, n))
-    weight.grad = torch.randn(m, n)
-    adamw = torch.optim.AdamW([weight], fused=True)
+    adamw = made(lambda groups: torch.optim.AdamW(groups, fused=True), m, n, options.layers)
     adamw.step()
-    right = m >= n
-    basis = subspace.first(draw(), rank, right)
-    found: dict[str, list[float]] = {"svd / warm": [], "warm / AdamW": [], "energy / best": []}
-    for _ in range(rounds):
+    galore = made(GaLoreAdamW, m, n, options.layers, rank=rank, update_proj_gap=10**9)
+    weights = galore.param_groups[0]["params"]
+    found: dict[str, list[float]] = {"svd / refresh": [], "refresh / AdamW step": [], "energy / best": []}
+    for round_number in range(options.rounds + 1):
         gradient = draw()
-        warm = min(seconds(subspace.warm, gradient, basis, right) for _ in range(3))
-        step = min(seconds(adamw.step) for _ in range(5))
-        svd = seconds(subspace.exact, gradient, rank, right)
-        basis = subspace.warm(gradient, basis, right)
+        for weight in weights:
+            weight.grad = gradient.clone()
+        galore.step()  # the first finds the first subspace
+        if round_number == 0:
+            continue
+        lows = [projector.project(weight.grad, galore.state[weight]) for weight in weights]
+        took = seconds(refresh, galore, weights, lows) / options.layers
+        found["refresh / AdamW step"].append(took / seconds(adamw.step) * options.layers)
+        found["svd / refresh"].append(seconds(subspace.exact, gradient, rank, right) / took)
+        basis = galore.state[weights[0]]["basis_right" if right else "basis_left"]
         best = torch.linalg.svdvals(gradient)[:rank].square().sum() / gradient.square().sum()
-        found["svd / warm"].append(svd / warm)
-        found["warm / AdamW"].append(warm / step)
         found["energy / best"].append(subspace.captured_energy(gradient, basis, right) / float(best))
     return found
 
@@ -64,6 +86,7 @@ def measure(m: int, n: int, rank: int, rounds: int) -> dict[str, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=["768x768", "768x3072", "2048x5632"])
+    parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rank", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -71,8 +94,9 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     for shape in options.shapes:
         m, n = map(int, shape.split("x"))
-        for name, values in measure(m, n, options.rank, options.rounds).items():
-            print(f"{shape:>10}  {name:14} {statistics.median(values):9.4f}  ({min(values):.4f} to {max(values):.4f})")
+        for name, values in measure(m, n, options).items():
+            spread = f"({min(values):.4f} to {max(values):.4f})"
+            print(f"{shape:>10}  {name:20} {statistics.median(values):9.4f}  {spread}")
 
 
 if __name__ == "__main__":

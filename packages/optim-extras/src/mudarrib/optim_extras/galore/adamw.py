@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import torch
-from torch.optim.adamw import adamw
 
 from ..fused_backward import FusedBackward
 from . import projector
@@ -25,14 +24,14 @@ def fused_direction(
     direction = torch.zeros_like(gradient)
     step = state["step"]
     root = math.sqrt(1 - beta2**step)
-    adamw(
+    # The function around it in torch.optim takes longer than the kernel on a small matrix.
+    torch._fused_adamw_(
         [direction],
         [gradient],
         [state["exp_avg"]],
         [state["exp_avg_sq"]],
         [],
-        [torch.tensor(float(step - 1), device=gradient.device)],
-        fused=True,
+        [torch.tensor(float(step), device=gradient.device)],
         amsgrad=False,
         beta1=beta1,
         beta2=beta2,

@@ -17,9 +17,9 @@ class LowRankOptimizer(PerParameter):
     """Parameter groups with a `rank` are updated in a subspace of their gradients, the others as usual.
 
     A group may set `rank`, `update_proj_gap` (steps between subspaces), `scale`, `proj_type` and `svd`: "warm"
-    follows the subspace by one iteration from the old basis and carries the moments over by the rotation between
-    the two; "full" takes the exact SVD and leaves the moments as they are, which is the paper's rule and depends
-    on the signs that the SVD happens to return.
+    follows the subspace from the old basis, for the next step on, and carries the moments over by the rotation
+    between the two; "full" takes the exact SVD and leaves the moments as they are, which is the paper's rule and
+    depends on the signs that the SVD happens to return.
     """
 
     low_rank: Mapping[str, Any] = LOW_RANK
@@ -50,17 +50,6 @@ class LowRankOptimizer(PerParameter):
             self.state[parameter].setdefault("place", self._places.get(parameter, 0))
         super().apply_gradient(parameter, gradient, group)
 
-    def low_rank_gradient(self, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> torch.Tensor:
-        """The gradient in its subspace, which is found anew where that is due."""
-        if "offset" not in state:
-            state["offset"] = state["place"] * group["update_proj_gap"] // max(1, len(self._places))
-            state["step"] = 0
-        if projector.is_due(state, group):
-            rotations = projector.refresh(gradient, state, group)
-            if rotations:
-                self.rotate_moments(state, rotations)
-        return projector.project(gradient, state)
-
     def update(
         self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
     ) -> None:
@@ -69,8 +58,17 @@ class LowRankOptimizer(PerParameter):
             direction = self.direction(state, gradient, group)
             self.apply(parameter, direction, state, group, None)
             return
-        low = self.low_rank_gradient(gradient, state, group)
+        if "offset" not in state:
+            state["offset"] = state["place"] * group["update_proj_gap"] // max(1, len(self._places))
+            state["step"] = 0
+        is_first, is_due = state["step"] == 0, projector.is_due(state, group)
+        if is_first or (is_due and group["svd"] == "full"):
+            projector.begin(gradient, state, group)
+        low = projector.project(gradient, state)
         self.apply(parameter, self.direction(state, low, group), state, group, group["scale"])
+        # The warm subspace is for the next step, since the old one's projection begins its iteration.
+        if is_due and not is_first and group["svd"] != "full":
+            self.rotate_moments(state, projector.follow(gradient, low, state))
 
     def apply(
         self,

@@ -33,25 +33,36 @@ def sides(shape: torch.Size, proj_type: str) -> tuple[str, ...]:
 
 def is_due(state: dict[str, Any], group: dict[str, Any]) -> bool:
     """Whether the subspace is to be found anew at this step; spread over the steps unless the SVD is exact."""
-    offset = 0 if group["svd"] == "full" else state.get("offset", 0)
-    return "step" not in state or (state["step"] - offset) % group["update_proj_gap"] == 0 or state["step"] == 0
+    offset = 0 if group["svd"] == "full" else state["offset"]
+    step: int = state["step"]
+    return step == 0 or (step - offset) % group["update_proj_gap"] == 0
 
 
-def refresh(gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Find the subspace anew; returns for each side the rotation from the old basis to the new, if there is one."""
-    rotations = {}
+def begin(gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+    """Find the subspace of this gradient from nothing: by the SVD where it is to be exact."""
+    find = subspace.exact if group["svd"] == "full" else subspace.first
     for side in sides(gradient.shape, group["proj_type"]):
-        key, right = f"basis_{side}", side == "right"
-        old = state.get(key)
-        if group["svd"] == "full":
-            new = subspace.exact(gradient, group["rank"], right)
-        elif old is None:
-            new = subspace.first(gradient, group["rank"], right)
-        else:
-            new = subspace.warm(gradient, old, right)
-        if old is not None and group["svd"] != "full":
-            rotations[side] = old.float().T @ new
-        state[key] = new.to(gradient.dtype).contiguous()
+        basis = find(gradient, group["rank"], side == "right")
+        state[f"basis_{side}"] = basis.to(gradient.dtype).contiguous()
+
+
+def follow(gradient: torch.Tensor, low: torch.Tensor, state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Move the subspace to where this gradient's energy is; returns the rotation from old to new for each side.
+
+    Args:
+        gradient: Shape (m, n).
+        low: The gradient in the old subspace: on one side the first product of the iteration, already made.
+        state: Holds the bases.
+    """
+    rotations = {}
+    present = [side for side in SIDES if f"basis_{side}" in state]
+    for side in present:
+        right = side == "right"
+        old = state[f"basis_{side}"]
+        product = (low if right else low.T) if len(present) == 1 and low.dtype == torch.float32 else None
+        new = subspace.warm(gradient, old, right, product)
+        rotations[side] = old.float().T @ new
+        state[f"basis_{side}"] = new.to(gradient.dtype).contiguous()
     return rotations
 
 
