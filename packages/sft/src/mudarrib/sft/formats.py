@@ -81,14 +81,28 @@ _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "
 
 
 def clean_messages(messages: Iterable[Message]) -> list[Message]:
-    """Messages as chat templates expect them: role and content, without the nulls that Arrow fills in."""
+    """Messages as chat templates expect them: role and content, without the nulls that Arrow fills in.
+
+    Arrow gives the arguments of all tool calls of a column the same keys, so that nulls stand deep inside, too.
+    """
     cleaned = []
     for message in messages:
         if "from" in message and "role" not in message:
             message = {"role": _ROLES.get(message["from"], message["from"]), "content": message["value"]}
-        kept = {key: value for key, value in message.items() if value is not None}
-        cleaned.append({**kept, "content": kept.get("content", "")})
+        kept: Message = without_nulls(message)
+        if "content" not in kept:
+            kept["content"] = ""
+        cleaned.append(kept)
     return cleaned
+
+
+def without_nulls(value: Any) -> Any:
+    """A value without the keys of its dicts, however deep, whose values are None."""
+    if type(value) is str:
+        return value
+    if isinstance(value, Mapping):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def formatted(row: Row, function: FormattingFunc, text_field: str) -> dict[str, Any]:

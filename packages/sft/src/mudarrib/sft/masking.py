@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -12,13 +11,6 @@ from numpy.typing import NDArray
 IGNORED = -100
 Mask = NDArray[np.bool_]
 Span = tuple[int, int]
-
-_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
-
-
-def has_generation_marks(template: str) -> bool:
-    """Whether a chat template says itself which part the assistant writes."""
-    return _GENERATION.search(template) is not None
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

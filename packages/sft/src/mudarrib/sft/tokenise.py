@@ -93,13 +93,15 @@ class TokenRows:
 
     def without_idle(self) -> TokenRows:
         """Rows that teach something: a first token is never predicted, so that a learned one must come after it."""
-        position = self.within()
-        learns = position > 0 if self.learned is None else self.learned & (position > 0)
-        row = np.repeat(np.arange(len(self.lengths)), self.lengths)
-        useful = np.bincount(row[learns], minlength=len(self.lengths)) > 0
+        if self.learned is None:
+            useful = self.lengths > 1
+        else:
+            later = np.flatnonzero(self.learned & (self.within() > 0))
+            row = np.searchsorted(np.cumsum(self.lengths), later, side="right")
+            useful = np.bincount(row, minlength=len(self.lengths)) > 0
         if useful.all():
             return self
-        return self.keep_tokens(useful[row], self.lengths[useful])
+        return self.keep_tokens(np.repeat(useful, self.lengths), self.lengths[useful])
 
     def keep_tokens(self, kept: Mask, lengths: NDArray[np.int64]) -> TokenRows:
         """The rows with only the tokens that are kept; `lengths` are those of the rows that remain."""
@@ -169,17 +171,18 @@ def _conversations(recipe: Recipe, rows: list[Any], options: list[dict[str, Any]
     chat = Chat(recipe.tokenizer)
     if not recipe.assistant_only:
         return encode(recipe.tokenizer, chat.render(rows, options), special=False), None
-    if chat.marks_generation:
-        marked = chat.marked(rows, options)
-        return [list(ids) for ids, _ in marked], [np.asarray(mask, dtype=bool) for _, mask in marked]
-    if not recipe.tokenizer.is_fast:
+    if not recipe.tokenizer.is_fast and not chat.marks_generation:
         raise ArgumentError(
             "assistant_only_loss",
             True,
             "the chat template has no {% generation %} marks and the tokenizer is not a fast one, so that the "
             "assistant's tokens can't be found; add the marks or use a fast tokenizer",
         )
-    texts, spans = chat.assistant_spans(rows, options)
+    spoken = chat.marked_spans(rows, options) if chat.marks_generation else chat.assistant_spans(rows, options)
+    if spoken is None or not recipe.tokenizer.is_fast:
+        marked = chat.marked(rows, options)
+        return [list(ids) for ids, _ in marked], [np.asarray(mask, dtype=bool) for _, mask in marked]
+    texts, spans = spoken
     encodings = recipe.tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
     return [e.ids for e in encodings], [tokens_in_spans(e, of) for e, of in zip(encodings, spans, strict=True)]
 
