@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 ITERATIONS = 3
-# Iterations end where the basis holds this much of the energy, or the last one gained no more than that. One row in
-# so many is asked.
+# Iterations end where the basis holds this much of the energy, or the last one gained no more than that. About so
+# many rows are asked.
 ENOUGH = 0.995
 WORTHWHILE = 0.001
-SAMPLED = 16
+ROWS_ASKED = 32
 
 
 def exact(gradient: torch.Tensor, rank: int, right: bool) -> torch.Tensor:
@@ -30,8 +30,9 @@ def oriented(matrix: torch.Tensor) -> torch.Tensor:
 
     So the basis is a continuous function of the matrix: where the columns hardly move, it hardly moves.
     """
-    orthonormal, triangle = torch.linalg.qr(matrix)
-    basis: torch.Tensor = orthonormal * torch.where(torch.diagonal(triangle) < 0, -1.0, 1.0)
+    reflectors, scales = torch.geqrf(matrix)
+    signs = torch.where(torch.diagonal(reflectors) < 0, -1.0, 1.0)
+    basis: torch.Tensor = torch.linalg.householder_product(reflectors, scales).mul_(signs)
     return basis
 
 
@@ -60,6 +61,7 @@ def warm(gradient: torch.Tensor, basis: torch.Tensor, right: bool, product: torc
     """
     gradient = gradient.float() if right else gradient.float().T
     basis = basis.float()
+    some_rows = gradient[:: max(1, len(gradient) // ROWS_ASKED)].contiguous()
     held = 0.0
     for _ in range(ITERATIONS):
         product = gradient @ basis if product is None else product
@@ -69,7 +71,7 @@ def warm(gradient: torch.Tensor, basis: torch.Tensor, right: bool, product: torc
         if not torch.isfinite(scale) or scale == 0:
             break
         basis = oriented(moved.div_(scale))
-        before, held = held, share(gradient[::SAMPLED], basis)
+        before, held = held, share(some_rows, basis)
         if held >= ENOUGH or held - before < WORTHWHILE:
             break
         product = None
