@@ -56,8 +56,11 @@ class AdaLomo(PerParameter):
             state, gradient.float(), state["step"], group["decay_rate"], least_square, group["clip_threshold"]
         )
         size = group["lr"] * root_mean_square(parameter).clamp_(min=least_weight)
-        weights = parameter.float().mul(1 - size * group["weight_decay"])
-        parameter.copy_(weights.sub_(update.mul_(size)))
+        keep = 1 - size * group["weight_decay"]
+        if parameter.dtype == torch.float32:
+            parameter.mul_(keep).sub_(update.mul_(size))
+            return
+        parameter.copy_(parameter.float().mul_(keep).sub_(update.mul_(size)))
 
 
 class FusedAdaLomo(FusedBackward, AdaLomo):

@@ -63,7 +63,7 @@ class ApolloAdamW(GaLoreAdamW):
 
     @staticmethod
     def limited(update: torch.Tensor, state: dict[str, Any]) -> torch.Tensor:
-        """The update, its norm at most 1 % above that of the step before."""
+        """The update, in place, its norm at most 1 % above that of the step before."""
         size = norm(update, None)
         if "update_norm" in state:
             excess = (size / (state["update_norm"] + TINY) / GROWTH).clamp_(min=1.0)

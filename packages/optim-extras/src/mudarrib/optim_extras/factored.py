@@ -10,8 +10,15 @@ ROUNDING = 32 * torch.finfo(torch.float32).eps
 
 
 def root_mean_square(tensor: torch.Tensor) -> torch.Tensor:
-    """√(mean of squares), in float32."""
-    return tensor.float().square().mean().sqrt()
+    """√(mean of squares), in float32, without a copy of the tensor."""
+    mean: torch.Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32) / tensor.numel() ** 0.5
+    return mean
+
+
+def mean_square(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """Mean of the squares along a dimension, without a copy of the tensor."""
+    norm: torch.Tensor = torch.linalg.vector_norm(tensor, dim=dim)
+    return norm.square_().div_(tensor.shape[dim])
 
 
 class FactoredSecondMoment:
@@ -32,20 +39,19 @@ class FactoredSecondMoment:
             threshold: Largest root mean square of the result.
         """
         beta2 = 1.0 - step**decay_rate
-        squared = gradient.square().add_(eps)
+        update: torch.Tensor
         if gradient.dim() >= 2:
-            if "exp_avg_sq_row" not in state:
-                state["exp_avg_sq_row"] = torch.zeros_like(squared[..., 0])
-                state["exp_avg_sq_col"] = torch.zeros_like(squared[..., 0, :])
-            row, column = state["exp_avg_sq_row"], state["exp_avg_sq_col"]
-            row.mul_(beta2).add_(squared.mean(dim=-1), alpha=1 - beta2)
-            column.mul_(beta2).add_(squared.mean(dim=-2), alpha=1 - beta2)
+            rows, columns = (mean_square(gradient, dim).add_(eps) for dim in (-1, -2))
+            row = state.setdefault("exp_avg_sq_row", torch.zeros_like(rows))
+            column = state.setdefault("exp_avg_sq_col", torch.zeros_like(columns))
+            row.mul_(beta2).add_(rows, alpha=1 - beta2)
+            column.mul_(beta2).add_(columns, alpha=1 - beta2)
             scale = (row / row.mean(dim=-1, keepdim=True)).rsqrt_().unsqueeze(-1)
-            update: torch.Tensor = gradient * scale * column.rsqrt().unsqueeze(-2)
+            update = (gradient * scale).mul_(column.rsqrt().unsqueeze(-2))
         else:
             # Entries within the rounding error of a sum as large as the largest are noise, which must not become
             # full-sized steps: the gradient of an attention key's bias is zero but for rounding.
-            squared.add_((ROUNDING * gradient.abs().amax()).square())
+            squared = gradient.square().add_(eps + (ROUNDING * gradient.abs().amax()).square())
             moment = state.setdefault("exp_avg_sq", torch.zeros_like(squared))
             moment.mul_(beta2).add_(squared, alpha=1 - beta2)
             update = gradient * moment.rsqrt()
