@@ -258,3 +258,10 @@ def test_the_balancing_loss_of_experts_is_a_mean_over_micro_batches(sft, sentenc
         losses.append(history(trainer)[0])
     assert losses[0] > 15, "the balancing loss is most of it"
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
+
+
+def test_flex_attention_is_refused_for_training_where_it_has_no_backward_pass(sft, llama, sentences):
+    rows = Dataset.from_dict({"text": sentences(16)})
+    with pytest.raises(ArgumentError, match=r"flex_attention.*backward.*sdpa"):
+        sft(model=llama(attn="flex_attention"), train_dataset=rows)
+    sft(model=llama(attn="flex_attention"), eval_dataset=rows)

@@ -74,8 +74,8 @@ class TokenMeter(TrainerCallback, ExportableState):
 
 def predictions(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Over the predicted positions: how many, how many right, and the sum of the entropies in nats."""
-    targets = labels[:, 1:].reshape(-1)
-    flat = logits[:, : labels.shape[1] - 1].reshape(-1, logits.shape[-1])
+    targets = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED).flatten()
+    flat = logits.reshape(-1, logits.shape[-1])  # the labels move, since to cut the logits would copy them
     counted = targets != IGNORED
     correct = entropy = torch.zeros((), device=logits.device)
     at_once = max(1, (IN_CACHE if logits.device.type == "cpu" else IN_MEMORY) // logits.shape[-1])
@@ -88,15 +88,11 @@ def predictions(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tenso
 
 
 def entropies(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Entropy in nats, and most likely class, of each row of logits; shapes (rows,).
-
-    With p = softmax(z) it is logsumexp(z) - sum(p z), where logsumexp(z) = max(z) - log(max(p)).
-    """
-    p = torch.softmax(logits, dim=-1)
-    chosen = logits.argmax(-1, keepdim=True)
-    normaliser = logits.gather(-1, chosen) - p.gather(-1, chosen).log()
-    finite = logits.clamp(min=torch.finfo(logits.dtype).min)  # 0 times -inf would not be a number
-    return normaliser.squeeze(-1) - torch.linalg.vecdot(p, finite), chosen.squeeze(-1)
+    """Entropy in nats, and most likely class, of each row of logits; shapes (rows,)."""
+    log_p = torch.log_softmax(logits, dim=-1)
+    p = log_p.exp()
+    log_p.clamp_(min=torch.finfo(log_p.dtype).min)  # 0 times -inf would not be a number
+    return -p.mul_(log_p).sum(-1), logits.max(-1).indices
 
 
 def n_tokens(inputs: Mapping[str, Any], labels: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ from torch import nn
 
 from mudarrib.core_loop import ArgumentError
 
+from .attention import go_as_usual, go_by_example
 from .isolation import Isolation
 
 LENGTHS = (6, 7)
@@ -29,6 +30,9 @@ def isolate(model: nn.Module, argument: str = "packing") -> Isolation:
         model: A causal language model of transformers, on the device where it can run.
         argument: The argument that asked for packed batches, for the message.
 
+    Where the model uses SDPA on a CPU, its attention goes by example from then on: `config._attn_implementation` is
+    then "sdpa_by_example".
+
     Returns:
         The hooks, in place on the model; `Isolation.remove` takes them off.
 
@@ -37,6 +41,7 @@ def isolate(model: nn.Module, argument: str = "packing") -> Isolation:
     """
     if model in _isolated:  # by an earlier trainer
         _isolated.pop(model).remove()
+    go_as_usual(model)
     subject = probed_model(model)
     evidence = []
     for in_layers in (False, True):
@@ -50,6 +55,8 @@ def isolate(model: nn.Module, argument: str = "packing") -> Isolation:
             isolation.remove()
             evidence.append(f"the logits change {excess:.0f} times more than rounding can")
         else:
+            if go_by_example(model) and subject is model and crosstalk(model) > 1:
+                go_as_usual(model)
             _isolated[model] = isolation if subject is model else Isolation(model, in_layers)
             return _isolated[model]
     raise ArgumentError(argument, True, _refusal(model, evidence[0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from mudarrib.core_loop import ArgumentError, TrainingArguments, set_seed
 
+from .attention import attention_of
 from .collate import CausalCollator
 from .config import SFTConfig, deprecated
 from .formats import Format, FormattingFunc
@@ -198,7 +200,32 @@ def separate_examples(model: Any, config: SFTConfig) -> Isolation | None:
 
 def uses_flash(model: nn.Module) -> bool:
     """Whether a model computes attention with one of the FlashAttention kernels."""
-    return "flash" in str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
+    return "flash" in attention_of(model)
+
+
+def check_trainable(model: nn.Module, config: SFTConfig) -> None:
+    """Refuse an attention implementation that has no backward pass where the model will run."""
+    if attention_of(model) == "flex_attention" and not flex_has_backward(config.device):
+        raise ArgumentError(
+            "attn_implementation",
+            "flex_attention",
+            f"on {config.device.type} torch has no backward pass of it, so that nothing can be trained; load the model "
+            "with attn_implementation='sdpa'",
+        )
+
+
+def flex_has_backward(device: torch.device) -> bool:
+    """Whether gradients flow through flex attention on a device; torch 2.13 has them on GPUs alone."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    query = torch.zeros(1, 1, 16, 16, device=device, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it should be compiled
+        try:
+            flex_attention(query, query, query)
+        except NotImplementedError:
+            return False
+    return True
 
 
 def make_collator(tokenizer: PreTrainedTokenizerBase, model: Any, config: SFTConfig) -> CausalCollator:

@@ -86,6 +86,8 @@ class SFTTrainer(Trainer):
         else:
             model = ready(setup.load_model(model, config, quantization_config))
         assert not isinstance(model, str)
+        if train_dataset is not None and model is not None:
+            setup.check_trainable(model, config)
         self.token_meter = TokenMeter()
         super().__init__(
             model=model,
