@@ -10,6 +10,7 @@ import torch
 import transformers
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torchao.quantization import Int8WeightOnlyConfig
 
 from mudarrib.core_loop import ArgumentError
 from mudarrib.sft import SFTConfig, SFTTrainer
@@ -45,7 +46,7 @@ def lora(**options):
 def trainer(tokenizer, tmp_path):
     rows = Dataset.from_dict({"text": [" ".join(WORDS[i % 7 : i % 7 + 2 + i % 3]) for i in range(40)]})
 
-    def make(folder="out", model=None, peft_config=None, **options):
+    def make(folder="out", model=None, peft_config=None, quantization_config=None, **options):
         settings = {
             "report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "max_steps": 4, "max_length": 16,
             "per_device_train_batch_size": 4, "learning_rate": 1e-2, "save_strategy": "no",
@@ -56,6 +57,7 @@ def trainer(tokenizer, tmp_path):
             train_dataset=rows,
             processing_class=tokenizer,
             peft_config=peft_config,
+            quantization_config=quantization_config,
         )
 
     return make
@@ -139,9 +141,36 @@ def test_wrong_configs_are_refused(trainer):
         trainer().save_merged("anywhere")
 
 
-def test_quantized_weights_need_adapters(trainer):
-    """As bitsandbytes and torchao mark their models; their own kernels are tried in `tools/bench/sft_quantized.py`."""
-    model = llama()
-    model.is_quantized = True
+@pytest.fixture
+def quantized(tmp_path):
+    """How to load a model whose linear layers have int8 weights, by torchao."""
+    llama().save_pretrained(tmp_path / "model")
+    return {
+        "model": str(tmp_path / "model"),
+        "quantization_config": transformers.TorchAoConfig(Int8WeightOnlyConfig()),
+    }
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_adapters_learn_on_a_quantized_model_and_resume_bit_for_bit(trainer, quantized, tmp_path, packing):
+    options = {"save_strategy": "steps", "save_steps": 6, "max_steps": 12, "learning_rate": 5e-2, "packing": packing}
+    whole = trainer("whole", **quantized, peft_config=lora(lora_dropout=0.1), **options)
+    weight = whole.model.get_base_model().model.layers[0].self_attn.q_proj.base_layer.weight
+    assert type(weight).__name__ == "Int8Tensor" and weight.dequantize().dtype == torch.float32
+    before = {name: p.dequantize() for name, p in whole.model.named_parameters() if "Int8" in type(p).__name__}
+    whole.train()
+    losses = [log["loss"] for log in whole.state.log_history if "loss" in log]
+    assert max(losses[-3:]) < losses[0] - 0.1
+    after = dict(whole.model.named_parameters())
+    assert len(before) == 14 and all(torch.equal(after[name].dequantize(), value) for name, value in before.items())
+    saved = sorted(path.name for path in (tmp_path / "whole" / "checkpoint-12").iterdir())
+    assert "adapter_model.safetensors" in saved and "model.safetensors" not in saved
+    resumed = trainer("resumed", **quantized, peft_config=lora(lora_dropout=0.1), **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-6"))
+    again = dict(resumed.model.named_parameters())
+    assert all(torch.equal(after[name], again[name]) for name in after if "lora" in name)
+
+
+def test_quantized_weights_need_adapters(trainer, quantized):
     with pytest.raises(ArgumentError, match="quantized"):
-        trainer(model=model)
+        trainer(**quantized)

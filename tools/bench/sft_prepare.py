@@ -1,8 +1,8 @@
 """Preparing a data set: its time beside that of the bare tokenizer's batch encode, and TRL's beside both.
 
 The bare time is `encode_batch_fast` on the texts (for messages: on the rendered texts) and nothing else. A byte-level
-BPE tokenizer is trained on the data first. Rounds are interleaved; each figure is a median with the least and most. Beside the
-time on the clock stands the processor's time of this process, which other work on the machine disturbs less.
+BPE tokenizer is trained on the data first. Rounds are interleaved; each figure is a median with the least and most.
+Beside the time on the clock stands the processor's time of this process, which other work disturbs less.
 
     python tools/bench/sft_prepare.py texts.jsonl chat.jsonl [--trl] [--rows N] [--rounds N]
 

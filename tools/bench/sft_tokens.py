@@ -1,10 +1,11 @@
 """Training with packing and with padding: the same loss curve, and the tokens per second of each.
 
-Both train a small Llama on the same conversations. For the curves every step sees the same examples, packed or padded.
-For the speed, packed batches have 4 rows, padded ones 8 examples; rounds are interleaved, each figure is
-a median with the least and most.
+All train a small Llama on the same conversations. For the curves every step sees the same examples, packed or padded.
+For the speed, each step has about the same number of tokens: 4 packed rows, or as many examples as fill them, padded to
+the longest of a batch as it comes, to the longest there may be (`max_length`), or by TRL's trainer. Rounds are
+interleaved, each figure is a median with the least and most; the ratios are of the clock and of the processor's time.
 
-    python tools/bench/sft_tokens.py chat.jsonl [--rounds N] [--batch N] [--length N] [--spread S]
+    python tools/bench/sft_tokens.py chat.jsonl [--trl] [--rounds N] [--rows N] [--length N] [--spread S]
 
 `chat.jsonl` has lines with "messages". `--spread` joins random conversations so that the lengths become log-normal
 with that sigma, as in mixed instruction data; 0 leaves the file's own lengths.
@@ -30,6 +31,8 @@ from sft_prepare import TEMPLATE, byte_level
 
 from mudarrib.sft import SFTConfig, SFTTrainer
 
+STEPS = 6
+
 
 def model(tokenizer: Any, length: int) -> transformers.PreTrainedModel:
     """A Llama of 4 layers and 128 dimensions, always with the same weights."""
@@ -47,24 +50,31 @@ def model(tokenizer: Any, length: int) -> transformers.PreTrainedModel:
     return transformers.LlamaForCausalLM(config)
 
 
-def trainer(tokenizer: Any, rows: Dataset, length: int, **options: Any) -> SFTTrainer:
-    """A quiet trainer on the CPU."""
-    config = SFTConfig(
+def trainer(tokenizer: Any, rows: Dataset, length: int, kind: str = "mudarrib", **options: Any) -> Any:
+    """A quiet trainer on the CPU, of mudarrib or TRL."""
+    if kind == "trl":
+        import trl
+
+        config_class, trainer_class = trl.SFTConfig, trl.SFTTrainer
+    else:
+        config_class, trainer_class = SFTConfig, SFTTrainer
+    config = config_class(
         tempfile.mkdtemp(),
         max_length=length,
         report_to="none",
         save_strategy="no",
         disable_tqdm=True,
         use_cpu=True,
+        bf16=False,
         gradient_checkpointing=False,
         learning_rate=2e-3,
         log_level="error",
         **options,
     )
-    return SFTTrainer(model=model(tokenizer, length), args=config, train_dataset=rows, processing_class=tokenizer)
+    return trainer_class(model=model(tokenizer, length), args=config, train_dataset=rows, processing_class=tokenizer)
 
 
-def train(run: SFTTrainer) -> None:
+def train(run: Any) -> None:
     """Train without the lines that it prints."""
     with contextlib.redirect_stdout(io.StringIO()):
         run.train()
@@ -83,17 +93,23 @@ def curves(tokenizer: Any, rows: Dataset, length: int) -> float:
     return max(abs(a - b) for a, b in zip(*losses, strict=True))
 
 
-def speed(tokenizer: Any, rows: Dataset, length: int, packing: bool, padded_batch: int) -> tuple[float, float]:
-    """Tokens per second, without padding, and the share of padding."""
-    batch = 4 if packing else padded_batch
-    run = trainer(
-        tokenizer, rows, length, packing=packing, per_device_train_batch_size=batch, max_steps=8, logging_steps=8
-    )
-    started = time.perf_counter()
+def speed(tokenizer: Any, rows: Dataset, length: int, way: str, batch: int) -> tuple[float, float, float]:
+    """Tokens per second of the clock and of the processor, without padding, and the share of padding."""
+    options: dict[str, Any] = {"packing": way == "packed", "max_steps": STEPS, "logging_steps": STEPS}
+    if way == "padded to max_length":
+        options["pad_to_multiple_of"] = length
+    kind = "trl" if way == "padded by TRL" else "mudarrib"
+    run = trainer(tokenizer, rows, length, kind, per_device_train_batch_size=batch, **options)
+    started, used = time.perf_counter(), time.process_time()
     train(run)
-    seconds = time.perf_counter() - started
+    seconds, busy = time.perf_counter() - started, time.process_time() - used
     log = run.state.log_history[0]
-    return log["num_tokens"] / seconds, log["padding"]
+    return log["num_tokens"] / seconds, log["num_tokens"] / busy, log.get("padding", float("nan"))
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Median, least and most."""
+    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
 
 
 def main() -> None:
@@ -101,7 +117,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("chat", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=8, help="rows of a padded batch")
+    parser.add_argument("--rows", type=int, default=4, help="packed rows of a batch")
+    parser.add_argument("--trl", action="store_true", help="train with TRL's SFTTrainer in the same run")
     parser.add_argument("--length", type=int, default=512, help="max_length: tokens of a packed row")
     parser.add_argument("--spread", type=float, default=0.0)
     arguments = parser.parse_args()
@@ -118,17 +135,24 @@ def main() -> None:
     print(f"Tokens of an example: median {np.median(lengths):.0f}, 5 % {np.percentile(lengths, 5):.0f}, "
           f"95 % {np.percentile(lengths, 95):.0f}")  # fmt: skip
     print(f"Largest difference of the loss: {curves(tokenizer, rows, arguments.length):.1e}")
-    results: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    filling = max(1, round(arguments.rows * arguments.length * 0.95 / np.mean(lengths)))
+    batches = {"packed": arguments.rows, "padded to the longest": filling, "padded to max_length": filling}
+    if arguments.trl:
+        batches["padded by TRL"] = filling
+    results: dict[str, list[tuple[float, float, float]]] = {way: [] for way in batches}
     for _ in range(arguments.rounds):
-        for packing, values in results.items():
-            values.append(speed(tokenizer, rows, arguments.length, packing, arguments.batch))
-    for packing, values in results.items():
-        rate = [tokens for tokens, _ in values]
-        name = "packed, 4 rows" if packing else f"padded, {arguments.batch} rows"
-        print(f"{name}: {statistics.median(rate):,.0f} tokens/s ({min(rate):,.0f} to {max(rate):,.0f}), "
-              f"padding {values[0][1]:.1%}")  # fmt: skip
-    ratios = [a[0] / b[0] for a, b in zip(results[True], results[False], strict=True)]
-    print(f"Ratio: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        for way, values in results.items():
+            values.append(speed(tokenizer, rows, arguments.length, way, batches[way]))
+    print(
+        "| way | rows of a batch | padding | tokens/s | packed is faster by | processor's |\n|---|---|---|---|---|---|"
+    )
+    for way, values in results.items():
+        gains = [
+            spread([a[i] / b[i] for a, b in zip(results["packed"], values, strict=True)], 2) if way != "packed" else ""
+            for i in (0, 1)
+        ]
+        cells = [way, batches[way], f"{values[0][2]:.1%}", spread([v[0] for v in values], 0), *gains]
+        print(f"| {' | '.join(map(str, cells))} |")
 
 
 if __name__ == "__main__":
