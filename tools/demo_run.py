@@ -106,7 +106,7 @@ def main(output: Path) -> None:
     print(f"\nweights equal those of the uninterrupted run, bit for bit: {'yes' if same else 'NO'}\n")
     if not same or after["eval_accuracy"] < 0.85:
         raise SystemExit("The demo did not reach what it shows.")
-    for path in write_report(whole.state.log_history, output, "Topics of package descriptions"):
+    for path in write_report(output / "run", output, "Topics of package descriptions"):
         print(path)
 
 

@@ -81,14 +81,19 @@ def test_save_only_model_does_not_resume(tmp_path):
 
 
 def test_the_log_is_a_file_that_grows_and_goes_on_after_a_resume(tmp_path):
-    def lines():
-        return [json.loads(line) for line in (tmp_path / "log_history.jsonl").read_text().splitlines()]
+    def lines(measured=False):
+        entries = [json.loads(line) for line in (tmp_path / "log_history.jsonl").read_text().splitlines()]
+        times, memory = ([entry.pop(name) for entry in entries] for name in ("time", "memory_bytes"))
+        assert times == sorted(times) and min(memory) > 2**20
+        return times if measured else entries
 
     args = arguments(tmp_path, max_steps=6, logging_steps=1, save_strategy="steps", save_steps=2)
     trainer = Trainer(model=Regressor(), args=args, train_dataset=Rows())
     trainer.train()
     assert lines() == trainer.state.log_history
+    times = lines(measured=True)
     again = Trainer(model=Regressor(), args=args, train_dataset=Rows())
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
     assert lines() == again.state.log_history
+    assert lines(measured=True)[:4] == times[:4], "what was measured before the resume stays"
     assert [entry["step"] for entry in lines() if "loss" in entry] == [1, 2, 3, 4, 5, 6]

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from .base import TrainerCallback
+from .jsonl import FILE
 
 
 class ReportCallback(TrainerCallback):
@@ -15,7 +16,9 @@ class ReportCallback(TrainerCallback):
         if state.is_world_process_zero:
             from ..report import write_report
 
-            write_report(state.log_history, args.output_dir, title=args.run_name or str(args.output_dir))
+            # The log on the disk also has the times and the memory.
+            source = args.folder if (args.folder / FILE).is_file() else state.log_history
+            write_report(source, args.output_dir, title=args.run_name or str(args.output_dir))
 
 
 def report_callbacks(report_to: Any) -> list[Any]:

@@ -3,46 +3,90 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..callbacks.jsonl import FILE as LINES_FILE
 from ..errors import ArgumentError
 
-History = Sequence[Mapping[str, Any]]
-NOT_DRAWN = ("step", "epoch", "total_flos")
+Entry = Mapping[str, Any]
+History = Sequence[Entry]
 STATE_FILE = "trainer_state.json"
-FIRST = ("loss", "learning rate", "gradient norm", "throughput", "memory")
+NOT_DRAWN = ("step", "epoch", "time", "total_flos", "num_input_tokens_seen", "eval_steps_per_second")
+FIRST = ("loss", "learning rate")
+LAST = ("gradient norm", "tokens per second", "samples per second", "steps per second", "memory")
+MOST_POINTS = 1500
+
+
+@dataclass(frozen=True)
+class Point:
+    """A logged number and where in the run it was logged; `seconds` since the run's first log, if known."""
+
+    step: float
+    epoch: float | None
+    seconds: float | None
+    value: float
+
+
+@dataclass
+class Line:
+    """One number of one run, through the run."""
+
+    run: str
+    name: str
+    points: list[Point] = field(default_factory=list)
 
 
 @dataclass
 class Panel:
-    """One chart: a title, and for each line its name and its points (step, value)."""
+    """One chart."""
 
     title: str
-    lines: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
 
 
 def read_history(source: str | Path) -> list[dict[str, Any]]:
-    """The log history of a `trainer_state.json`, of a checkpoint, or of the newest checkpoint of a run's folder.
+    """The log history of a run, ours or the peers', over or under way.
+
+    Args:
+        source: A `trainer_state.json`, a `log_history.jsonl`, a checkpoint, or a run's folder, of which the growing
+            log is taken, or else the newest checkpoint.
 
     Raises:
         ArgumentError: there is none, or it is not one.
     """
-    path = Path(source)
-    if path.is_dir() and (path / STATE_FILE).is_file():
-        path = path / STATE_FILE
-    elif path.is_dir():
-        states = [item for item in path.glob(f"checkpoint-*/{STATE_FILE}") if step_of(item) is not None]
-        if not states:
-            raise ArgumentError("RUN", str(source), f"give a {STATE_FILE}, a checkpoint, or a folder with checkpoints")
-        path = max(states, key=lambda item: step_of(item) or 0)
+    path = history_file(Path(source))
     try:
-        history = json.loads(path.read_text(encoding="utf-8"))["log_history"]
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".jsonl":
+            return list(whole_lines(text))
+        history = json.loads(text)["log_history"]
+        return [dict(entry) for entry in history]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArgumentError("RUN", str(source), f"it is no readable {STATE_FILE} ({type(error).__name__})") from error
-    return list(history)
+
+
+def history_file(path: Path) -> Path:
+    """The file of a run that holds its history."""
+    if not path.is_dir():
+        return path
+    for name in (LINES_FILE, STATE_FILE):
+        if (path / name).is_file():
+            return path / name
+    states = [item for item in path.glob(f"checkpoint-*/{STATE_FILE}") if step_of(item) is not None]
+    if not states:
+        raise ArgumentError("RUN", str(path), f"give a {STATE_FILE}, a checkpoint, or a folder with checkpoints")
+    return max(states, key=lambda item: step_of(item) or 0)
+
+
+def whole_lines(text: str) -> Iterable[dict[str, Any]]:
+    """The entries of a growing log, whose last line may not be whole yet."""
+    for line in text.splitlines(keepends=True):
+        if line.endswith("\n") and line.strip():
+            yield json.loads(line)
 
 
 def step_of(state: Path) -> int | None:
@@ -59,32 +103,86 @@ def panel_of(name: str) -> str:
         return "learning rate"
     if bare == "grad_norm":
         return "gradient norm"
-    if bare.endswith(("_per_second", "runtime")):
-        return "throughput"
-    if "_mem_" in bare:
+    if bare.startswith("memory") or "_mem_" in bare:
         return "memory"
     return bare.replace("_", " ")
 
 
+def is_drawn(name: str) -> bool:
+    """Whether a number is worth a curve; those of the whole run (`train_...`) are in the table alone."""
+    return name not in NOT_DRAWN and not name.endswith("runtime") and not name.startswith("train_")
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def with_rates(history: History) -> list[dict[str, Any]]:
+    """The history with `steps_per_second` where the log says when it was written; evaluations are left out of it."""
+    entries: list[dict[str, Any]] = []
+    before: Entry | None = None
+    elsewhere = 0.0
+    for entry in history:
+        made = dict(entry)
+        elsewhere += sum(float(v) for k, v in entry.items() if k.endswith("_runtime") and k != "train_runtime")
+        if "loss" in entry and is_number(entry.get("time")):
+            if before is not None:
+                seconds = entry["time"] - before["time"] - elsewhere
+                steps = entry.get("step", 0) - before.get("step", 0)
+                if seconds > 0 and steps > 0:
+                    made["steps_per_second"] = steps / seconds
+            before, elsewhere = entry, 0.0
+        entries.append(made)
+    return entries
+
+
 def panels(runs: Mapping[str, History]) -> list[Panel]:
-    """The charts of one or several runs: loss first, then what else was logged more than once or evaluated.
+    """The charts of one or several runs: loss first, then what else was logged.
 
     Args:
-        runs: Name of a run to its log history. With several, lines carry the run's name.
+        runs: Name of a run to its log history.
     """
     charts: dict[str, Panel] = {}
+    lines: dict[tuple[str, str], Line] = {}
     for run, history in runs.items():
-        for entry in history:
+        began = next((entry["time"] for entry in history if is_number(entry.get("time"))), None)
+        for number, entry in enumerate(with_rates(history)):
             for name, value in entry.items():
-                is_number = isinstance(value, int | float) and not isinstance(value, bool)
-                if name in NOT_DRAWN or not is_number or name == "train_loss" or name.endswith("runtime"):
+                if not is_number(value) or not is_drawn(name):
                     continue
-                title = panel_of(name)
-                line = name if len(runs) == 1 else f"{run}: {name}"
-                points = charts.setdefault(title, Panel(title)).lines.setdefault(line, [])
-                points.append((float(entry.get("step", len(points))), float(value)))
-    order = {title: number for number, title in enumerate(FIRST)}
-    return sorted(charts.values(), key=lambda panel: (order.get(panel.title, 1.5), panel.title))
+                if (run, name) not in lines:
+                    lines[run, name] = Line(run, name)
+                    title = panel_of(name)
+                    charts.setdefault(title, Panel(title)).lines.append(lines[run, name])
+                lines[run, name].points.append(point(entry, number, began, float(value)))
+    for line in lines.values():
+        line.points = thinned(line.points)
+    order = {title: number for number, title in enumerate((*FIRST, "", *LAST))}
+    return sorted(charts.values(), key=lambda panel: (order.get(panel.title, order[""]), panel.title))
+
+
+def point(entry: Entry, number: int, began: float | None, value: float) -> Point:
+    epoch, moment = entry.get("epoch"), entry.get("time")
+    return Point(
+        step=float(entry.get("step", number)),
+        epoch=float(epoch) if epoch is not None and is_number(epoch) else None,
+        seconds=float(moment) - began if began is not None and moment is not None and is_number(moment) else None,
+        value=value,
+    )
+
+
+def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
+    """At most so many points, the least and the greatest of each stretch among them, so that no peak is lost."""
+    if len(points) <= most:
+        return list(points)
+    size = math.ceil(2 * len(points) / most)
+    kept: list[Point] = []
+    for start in range(0, len(points), size):
+        stretch = points[start : start + size]
+        broken = [item for item in stretch if not math.isfinite(item.value)]
+        low, high = (choose(stretch, key=lambda item: item.value) for choose in (min, max))
+        kept += sorted({*broken[:1], low, high}, key=lambda item: item.step)
+    return kept if kept[-1] == points[-1] else [*kept, points[-1]]
 
 
 def summary(history: History) -> dict[str, float]:
@@ -92,6 +190,6 @@ def summary(history: History) -> dict[str, float]:
     last: dict[str, float] = {}
     for entry in history:
         for name, value in entry.items():
-            if name.startswith(("eval_", "train_")) and isinstance(value, int | float):
+            if name.startswith(("eval_", "train_")) and is_number(value):
                 last[name] = float(value)
     return last

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import html
+import json
+import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
-from .curves import History, panels, read_history, summary
-from .draw import as_png, as_svg
+from .curves import History, Line, Panel, Point, panels, read_history, summary
+from .draw import COLOURS, as_png, figure_class
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 76rem; padding: 1rem; color: #1f2937; }
-h1 { font-size: 1.4rem; margin: 0 0 1rem; }
-.charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
-.charts svg { width: 100%; height: auto; border: 1px solid #e5e7eb; border-radius: .5rem; background: white; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; margin: 1rem 0; font-size: .9rem; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #e5e7eb; }
-th:first-child, td:first-child { text-align: left; }
-"""
+HERE = Path(__file__).parent
 
 
 def write_report(
@@ -29,8 +23,8 @@ def write_report(
     """Draw the curves of a run.
 
     Args:
-        source: A log history, or the path of a `trainer_state.json`, a checkpoint or a run's folder; several
-            paths are laid over each other.
+        source: A log history, or the path of a `trainer_state.json` (also of transformers' Trainer), a checkpoint or
+            a run's folder; several paths are laid over each other.
         folder: Where `report.png` and `report.html` go; made if it is not there.
         title: Shown above the charts.
 
@@ -46,42 +40,97 @@ def write_report(
         raise ArgumentError(
             "source", list(runs), "nothing was logged: set logging_steps lower than the steps of the run"
         )
+    figure_class()
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     picture, page = target / "report.png", target / "report.html"
-    as_png(charts, title, picture)
-    page.write_text(as_page(runs, title, [as_svg(panel) for panel in charts]), encoding="utf-8")
+    as_png(charts, list(runs), title, picture)
+    page.write_text(as_page(runs, title, charts), encoding="utf-8")
     return picture, page
 
 
 def named_runs(source: Any) -> dict[str, History]:
+    """Each run's history by the shortest name that tells it from the others."""
     if isinstance(source, str | Path):
         source = [source]
     if source and all(isinstance(item, str | Path) for item in source):
-        return {str(item): read_history(item) for item in source}
+        return dict(zip(short_names(source), (read_history(item) for item in source), strict=True))
     return {"run": source}
 
 
-def as_page(runs: Mapping[str, History], title: str, charts: Sequence[str]) -> str:
-    """The whole page."""
-    shown = html.escape(title)
-    viewport = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    head = f'<meta charset="utf-8">{viewport}<title>{shown}</title>'
-    return (
-        f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body>\n<h1>{shown}</h1>\n'
-        f'<div class="charts">\n{"".join(charts)}\n</div>\n{table(runs)}\n</body></html>\n'
-    )
+def short_names(paths: Sequence[str | Path]) -> list[str]:
+    """The paths without what all of them share at their beginning."""
+    whole = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100  # resolve() would follow links
+    whole = [path.parent if path.suffix in (".json", ".jsonl") and len(set(whole)) > 1 else path for path in whole]
+    if len(set(whole)) < len(paths):
+        return [f"{path} ({number})" for number, path in enumerate(paths, 1)]
+    if len(whole) == 1:
+        return [whole[0].name]
+    shared = Path(os.path.commonpath(whole))
+    return [path.relative_to(shared).as_posix() if path != shared else path.name for path in whole]
+
+
+def as_page(runs: Mapping[str, History], title: str, charts: Sequence[Panel]) -> str:
+    """The whole page: markup, style, script and numbers in one file."""
+    data = {"runs": list(runs), "colours": COLOURS, "panels": [panel_data(panel) for panel in charts]}
+    parts = {
+        "title": html.escape(title),
+        "about": html.escape(about(runs)),
+        "style": (HERE / "page.css").read_text(encoding="utf-8"),
+        "table": table(runs),
+        # What would end the element or be no JSON for a browser is written otherwise.
+        "data": json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
+        "script": (HERE / "page.js").read_text(encoding="utf-8"),
+    }
+    page = (HERE / "page.html").read_text(encoding="utf-8")
+    for name, text in parts.items():
+        page = page.replace(f"<!-- {name} -->", text, 2 if name == "title" else 1)
+    return page
+
+
+def panel_data(panel: Panel) -> dict[str, Any]:
+    return {"title": panel.title, "lines": [line_data(line) for line in panel.lines]}
+
+
+def line_data(line: Line) -> dict[str, Any]:
+    return {"run": line.run, "name": line.name, "points": [point_data(point) for point in line.points]}
+
+
+def point_data(point: Point) -> list[float | None]:
+    value = point.value if math.isfinite(point.value) else None
+    return [point.step, point.epoch, None if point.seconds is None else round(point.seconds, 3), value]
+
+
+def about(runs: Mapping[str, History]) -> str:
+    """One line on what is shown."""
+    steps = [max((int(entry.get("step", 0)) for entry in history), default=0) for history in runs.values()]
+    if len(runs) > 1:
+        return f"{len(runs)} runs, up to {max(steps):,} steps"
+    (history,) = runs.values()
+    epochs = [entry["epoch"] for entry in history if isinstance(entry.get("epoch"), int | float)]
+    passes = f", {epochs[-1]:.4g} passes over the data" if epochs else ""
+    return f"{steps[0]:,} steps{passes}"
 
 
 def table(runs: Mapping[str, History]) -> str:
     """The last numbers of each run."""
     columns = {name: summary(history) for name, history in runs.items()}
     names = list(dict.fromkeys(name for values in columns.values() for name in values))
-    heads = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    if not names:
+        return ""
+    heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in columns)
     rows = "".join(
-        f"<tr><td>{html.escape(name)}</td>"
-        + "".join(f"<td>{format(values[name], '.5g') if name in values else ''}</td>" for values in columns.values())
+        f'<tr><th scope="row">{html.escape(name)}</th>'
+        + "".join(f"<td>{shown(values[name]) if name in values else ''}</td>" for values in columns.values())
         + "</tr>"
         for name in names
     )
-    return f'<div class="wide"><table><tr><th>at the end</th>{heads}</tr>{rows}</table></div>'
+    return (
+        '<div class="wide" tabindex="0" role="region" aria-label="Numbers at the end">'
+        f'<table><thead><tr><th scope="col">at the end</th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+
+
+def shown(value: float) -> str:
+    """A number for people: thousands apart, five significant digits."""
+    return f"{value:,.0f}" if abs(value) >= 1e5 and value == int(value) and abs(value) < 1e15 else f"{value:.5g}"
