@@ -54,6 +54,7 @@ def peak_memory() -> int:
 
     import torch
 
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        return int(torch.cuda.max_memory_allocated())
+    gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    if gpu > 0:
+        return int(gpu)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
