@@ -13,7 +13,10 @@ ACTIVATIONS = 4 * WIDTH * (DEPTH + 2)
 
 def stack():
     torch.manual_seed(0)
-    return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(DEPTH)))
+    net = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(DEPTH)))
+    for layer in net:
+        torch.nn.init.orthogonal_(layer.weight)  # so that gradients do not vanish over the depth
+    return net
 
 
 def peak(call):
