@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 
 import torch
-
-torch.set_num_threads(1)
-
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from mudarrib.core_loop import Trainer, TrainingArguments
+
+torch.set_num_threads(1)
 
 ROWS, EVAL_ROWS = 22, 7
 
@@ -56,15 +55,27 @@ def metrics(prediction):
     return {"rows": float(len(labels)), "labels": float(labels[labels >= 0].sum())}
 
 
-def trainer_of(options, output_dir, **more):
-    args = TrainingArguments(
-        output_dir, use_cpu=True, disable_tqdm=True, seed=3, max_steps=6, learning_rate=0.01, logging_steps=1,
-        lr_scheduler_type="linear", warmup_steps=2, weight_decay=0.1, max_grad_norm=0.5,
-        per_device_train_batch_size=options.batch, per_device_eval_batch_size=2, gradient_accumulation_steps=2,
-        eval_strategy="steps", eval_steps=3, save_strategy="steps", save_steps=3, report_to="none",
-        remove_unused_columns=False, **json.loads(options.arguments), **more,
-    )  # fmt: skip
-    return Trainer(
+class FailingTrainer(Trainer):
+    """Breaks down on the second process at a step, if that is asked for."""
+
+    fails_at = None
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        if self.args.process_index == 1 and self.state.global_step == self.fails_at:
+            raise ZeroDivisionError("the second process breaks down")
+        return super().training_step(model, inputs, num_items_in_batch)
+
+
+def trainer_of(options, output_dir):
+    settings = {
+        "use_cpu": True, "disable_tqdm": True, "seed": 3, "max_steps": 6, "learning_rate": 0.01, "logging_steps": 1,
+        "lr_scheduler_type": "linear", "warmup_steps": 2, "weight_decay": 0.1, "max_grad_norm": 0.5,
+        "per_device_train_batch_size": options.batch, "per_device_eval_batch_size": 2,
+        "gradient_accumulation_steps": 2, "eval_strategy": "steps", "eval_steps": 3, "save_strategy": "steps",
+        "save_steps": 3, "report_to": "none", "remove_unused_columns": False,
+    }  # fmt: skip
+    args = TrainingArguments(output_dir, **{**settings, **json.loads(options.arguments)})
+    return FailingTrainer(
         model_of(options.kind), args, train_dataset=rows_of(options.kind, ROWS), data_collator=collate,
         eval_dataset=rows_of(options.kind, EVAL_ROWS), compute_metrics=metrics,
     )  # fmt: skip
@@ -89,22 +100,25 @@ def told(trainer):
     }
 
 
-def main():
+def main(given=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kind", default="bert")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--arguments", default="{}")
     parser.add_argument("--resume", help="a checkpoint to start from, instead of the run's own third step")
-    parser.add_argument("--fail_at", type=int, default=0)
-    options = parser.parse_args()
+    parser.add_argument("--fail_at", type=int)
+    options = parser.parse_args(given)
+    FailingTrainer.fails_at = options.fail_at
     said = {}
     if options.resume is None:
         first = trainer_of(options, options.folder / "run")
         first.evaluate()
+        # One row for two processes: the other has none, and must not be waited for.
+        one_row = first.evaluate(rows_of(options.kind, 1))
         first.train()
         first.save_model(options.folder / "final")
-        said["first"] = told(first)
+        said["first"] = {**told(first), "one_row": one_row}
         options.resume = options.folder / "run" / "checkpoint-3"
     again = trainer_of(options, options.folder / "again")
     again.train(resume_from_checkpoint=str(options.resume))

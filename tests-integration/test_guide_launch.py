@@ -64,8 +64,22 @@ def test_G31_G32_the_script_on_two_processes_and_every_key_overridden_on_one(tmp
 
 
 @pytest.mark.slow
-def test_fsdp_on_the_cpu_is_refused_rather_than_run_as_something_else(tmp_path, small_model):
-    write(new("fsdp2", use_cpu=True), tmp_path / "fsdp.yaml")
+def test_G28_G31_fsdp_by_flags_on_the_cpu_shards_for_real(tmp_path, small_model):
+    write(new("cpu"), tmp_path / "cpu.yaml")
+    flags = ["--num_processes=2", "--use_fsdp", "--mixed_precision=bf16",
+             "--fsdp_auto_wrap_policy=TRANSFORMER_BASED_WRAP", "--fsdp_transformer_layer_cls_to_wrap=BertLayer",
+             "--fsdp_sharding_strategy=1", "--fsdp_state_dict_type=FULL_STATE_DICT"]  # fmt: skip
+    done = launch(tmp_path / "cpu.yaml", flags, small_model, tmp_path / "out")
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = json.loads((tmp_path / "out" / "all_results.json").read_text())
+    assert results["epoch"] == 3 and 0 <= results["eval_accuracy"] <= 1
+    kept = BertForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert kept.dtype == torch.float32 and kept.num_parameters() == sum(p.numel() for p in kept.parameters())
+
+
+@pytest.mark.slow
+def test_a_layer_that_the_model_does_not_have_is_told_before_the_first_step(tmp_path, small_model):
+    write(new("fsdp2", use_cpu=True, fsdp_transformer_layer_cls_to_wrap="BretLayer"), tmp_path / "fsdp.yaml")
     done = launch(tmp_path / "fsdp.yaml", [], small_model, tmp_path / "out")
     assert done.returncode != 0
-    assert "fsdp" in done.stderr and "FSDP needs a GPU" in done.stderr
+    assert "ArgumentError: fsdp_config" in done.stderr and "BretLayer" in done.stderr

@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from .decode import decode
@@ -92,11 +93,12 @@ class ShardedState:
 
 
 def separate(tensors: dict[str, torch.Tensor]) -> None:
-    """Give whole tensors that share memory their own: safetensors has no sharing, FSDP1 shares the steps."""
+    """Give tensors that share memory their own, as safetensors has it: tied weights, and the steps of FSDP1."""
     seen: set[int] = set()
     for name, tensor in tensors.items():
-        if type(tensor) is torch.Tensor:
-            address = tensor.untyped_storage().data_ptr()
+        shard = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        if type(shard) is torch.Tensor and shard.numel():
+            address = shard.untyped_storage().data_ptr()
             if address in seen:
                 tensors[name] = tensor.clone()
             seen.add(address)

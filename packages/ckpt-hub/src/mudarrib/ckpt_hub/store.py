@@ -6,7 +6,7 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -322,14 +322,17 @@ class CheckpointStore:
         """
         open_checkpoint(self._locate(checkpoint)).check_hashes()
 
-    def wait(self) -> None:
+    def wait(self, *, alone: bool = False) -> None:
         """Return when all is written, and let other processes write here.
+
+        Args:
+            alone: Do not ask the other ranks how they fared: after an error, when they may not answer.
 
         Raises:
             CheckpointError: The last write in the background failed.
         """
         try:
-            with together():
+            with nullcontext() if alone else together():
                 self._writer.wait()
         finally:
             self._lock.release()

@@ -69,7 +69,7 @@ class Store(Protocol):
 
     def finish_snapshot(self) -> None: ...
 
-    def wait(self) -> None: ...
+    def wait(self, *, alone: bool = False) -> None: ...
 
 
 class EpochRng:
@@ -184,7 +184,8 @@ class Checkpointing:
         args = self.trainer.args
         callbacks = [*self.trainer.callback_handler.callbacks, self.trainer.control]
         progress = Progress(run.state, run.position, callbacks, args.restore_callback_states_from_checkpoint)
-        progress.optimizer = type(run.optimizer).__name__.removeprefix("Fused")
+        inner = getattr(run.optimizer, "optimizer", run.optimizer)
+        progress.optimizer = type(inner).__name__.removeprefix("Fused")
         parts: dict[str, Any] = {
             **self._optimizer_parts(run),
             "scheduler": run.scheduler,
@@ -269,6 +270,13 @@ class Checkpointing:
             beside = checkpoint.parent / Path(best).name
             run.state.best_model_checkpoint = str(beside) if beside.is_dir() else None
 
+    def leave(self, kind: type[BaseException] | None, *error: object) -> None:
+        """Wait for what is being written, at the end or after an error, in which other processes may not answer."""
+        if kind is None or self.trainer.engine.world_size == 1:
+            self.store.wait()
+        else:
+            self.store.wait(alone=True)
+
     def finish(self, run: Run) -> None:
         """Wait for what is being written, then put the best weights into the model if that is asked for."""
         self.store.wait()
@@ -293,7 +301,7 @@ class Checkpointing:
         return lambda folder: self.trainer.save_model(str(folder))
 
     def _write_all_but_weights(self, folder: Path) -> None:
-        config = getattr(self.trainer.model, "config", None)
+        config: Any = getattr(self.trainer.model, "config", None)
         if hasattr(config, "save_pretrained"):
             config.save_pretrained(folder)
         self.trainer.save_companions(folder)

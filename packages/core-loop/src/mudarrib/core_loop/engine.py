@@ -12,6 +12,8 @@ from . import launched
 from .errors import ArgumentError
 from .gathering import nested_map
 
+Build = Callable[[torch.nn.Module], tuple[torch.optim.Optimizer, Any]]
+
 
 @runtime_checkable
 class StepsInBackward(Protocol):
@@ -62,9 +64,9 @@ class Engine:
         return torch.compile(model, backend=backend, mode=self.args.torch_compile_mode)  # type: ignore[return-value]  # a compiled module is one
 
     def prepare(
-        self, model: torch.nn.Module, build: Callable[[torch.nn.Module], tuple[torch.optim.Optimizer, Any]]
+        self, model: torch.nn.Module, build: Build, steps: int
     ) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
-        """The wrapped model with its optimizer and scheduler, which `build` makes for it."""
+        """The wrapped model with its optimizer and scheduler, which `build` makes for it; for so many steps."""
         wrapped = self.prepare_model(model)
         optimizer, scheduler = build(wrapped)
         return wrapped, self.prepare_optimizer(optimizer), scheduler

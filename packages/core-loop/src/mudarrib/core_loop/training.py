@@ -62,7 +62,7 @@ def train_once(trainer: Trainer, checkpoint: Path | None, trial: Any, ignore_key
         run.ignore_keys = ignore_keys
         stops = trainer.args.handle_signals or trainer.args.enable_jit_checkpoint
         stop = undo.enter_context(StopOnSignal(run)) if stops else None
-        undo.callback(trainer.checkpointing.store.wait)
+        undo.push(trainer.checkpointing.leave)
         introduce(run, checkpoint)
         loop.run(run)
         result = finish(run)
@@ -89,7 +89,7 @@ def prepare(trainer: Trainer, checkpoint: Path | None, trial: Any) -> Run:
         trainer.create_optimizer_and_scheduler(plan.max_steps)
         return trainer.create_optimizer(), trainer.lr_scheduler
 
-    model, optimizer, scheduler = engine.prepare(trainer.model, build)
+    model, optimizer, scheduler = engine.prepare(trainer.model, build, plan.max_steps)
     trainer.model_wrapped, trainer.optimizer, trainer.lr_scheduler = model, optimizer, scheduler
     model.train()
     run = Run(

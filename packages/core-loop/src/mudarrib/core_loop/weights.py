@@ -40,7 +40,9 @@ def save(model: torch.nn.Module, folder: Path, state_dict: dict[str, Any] | None
         return
     from safetensors.torch import save_file
 
-    save_file({name: tensor.contiguous() for name, tensor in state_dict.items()}, folder / WEIGHTS)
+    own = {tensor.data_ptr(): name for name, tensor in reversed(state_dict.items()) if tensor.numel()}
+    kept = {name: one.contiguous() for name, one in state_dict.items() if own.get(one.data_ptr(), name) == name}
+    save_file(kept, folder / WEIGHTS)
 
 
 @contextlib.contextmanager
@@ -117,9 +119,15 @@ def _untied(model: torch.nn.Module, missing: list[str]) -> list[str]:
     """Of the missing names, those whose tensor is not stored under another name."""
     if not missing:
         return []
-    tensors = model.state_dict()
-    stored = {tensor.data_ptr() for name, tensor in tensors.items() if name not in set(missing)}
-    return [name for name in missing if tensors[name].numel() and tensors[name].data_ptr() not in stored]
+    addresses = {name: address(tensor) for name, tensor in model.state_dict().items() if tensor.numel()}
+    stored = {place for name, place in addresses.items() if name not in set(missing)}
+    return [name for name in missing if name in addresses and addresses[name] not in stored]
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Where a tensor, or this process's share of it, lies in memory; two names of one tensor have the same."""
+    shard = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return shard.data_ptr() or id(tensor)
 
 
 def _read(folder: Path) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Training over several processes: DDP by torch, FSDP and DeepSpeed through accelerate, which only these files import."""
+"""Training over several processes: DDP, FSDP and DeepSpeed through accelerate, which only these files import."""
 
 from __future__ import annotations
 

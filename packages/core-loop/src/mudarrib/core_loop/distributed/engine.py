@@ -11,6 +11,7 @@ import accelerate
 import numpy as np
 import torch
 import torch.distributed as dist
+from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
 from ..engine import Engine
@@ -27,19 +28,23 @@ class DistributedEngine(Engine):
 
     Args:
         args: As for `Engine`; the `ddp_*` arguments too.
+        backend: torch.distributed's, where the arguments name none; by default the device's.
         **plugins: Plugins for the Accelerator, with its precision.
     """
 
-    def __init__(self, args: Any, **plugins: Any) -> None:
+    def __init__(self, args: Any, backend: str | None = None, **plugins: Any) -> None:
+        # The last Trainer's plugins are not this one's.
+        AcceleratorState._reset_state()
         self.accelerator = accelerate.Accelerator(
-            cpu=args.use_cpu,
             parallelism_config=args.parallelism_config,
             dataloader_config=loader_settings(args),
             kwargs_handlers=[
-                InitProcessGroupKwargs(backend=args.ddp_backend, timeout=timedelta(seconds=args.ddp_timeout)),
+                InitProcessGroupKwargs(
+                    backend=args.ddp_backend or backend, timeout=timedelta(seconds=args.ddp_timeout)
+                ),
                 DistributedDataParallelKwargs(**ddp_settings(args)),
             ],
-            **{"mixed_precision": "no", "dynamo_backend": "no", **plugins},
+            **{"cpu": args.use_cpu, "mixed_precision": "no", "dynamo_backend": "no", **plugins},
         )
         super().__init__(args)
         self.device = self.accelerator.device
@@ -49,7 +54,7 @@ class DistributedEngine(Engine):
     def prepare_model(self, model: torch.nn.Module, training: bool = True) -> torch.nn.Module:
         inner = super().prepare_model(model)
         # Evaluation needs no averaging of gradients, and must not mark the model as one that has it.
-        return self.accelerator.prepare_model(inner) if training else inner  # type: ignore[no-any-return]  # accelerate is untyped here
+        return self.accelerator.prepare_model(inner) if training else inner
 
     def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
         return self.accelerator.unwrap_model(model, keep_torch_compile=False)  # type: ignore[no-any-return]  # accelerate is untyped here

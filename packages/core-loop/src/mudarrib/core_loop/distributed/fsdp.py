@@ -7,6 +7,7 @@ Wrapping is accelerate's, with its plugin, on any device. Version 2 is torch's `
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,7 +151,11 @@ class FsdpEngine(DistributedEngine):
         sharded = self._sharded(model)
         if self.wrapped is None or sharded is not self.wrapped[1]:
             return None
-        return get_model_state_dict(sharded, options=whole_state_options(self.device))
+        state = get_model_state_dict(sharded, options=whole_state_options(self.device))
+        for name, first in tied_names(self.unwrap(model)).items():
+            if name in state and first in state:
+                state[name] = state[first]
+        return state
 
     def load_state(self, model: torch.nn.Module, state: dict[str, Any]) -> Any:
         if self.wrapped is None or model not in self.wrapped:
@@ -160,6 +165,13 @@ class FsdpEngine(DistributedEngine):
 
     def optimizer_parts(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         return {"optimizer": WholeOptimizer(self._sharded(model), optimizer, self.device)}
+
+
+def tied_names(model: torch.nn.Module) -> dict[str, str]:
+    """Names of parameters that have an earlier name, too, with that name."""
+    first: dict[int, str] = {}
+    named = model.named_parameters(remove_duplicate=False)
+    return {name: earlier for name, one in named if (earlier := first.setdefault(id(one), name)) != name}
 
 
 def whole(value: Any) -> Any:
@@ -176,7 +188,9 @@ def plugin_of(args: Any) -> FullyShardedDataParallelPlugin:
     settings = plugin_settings(args) if args.fsdp else {}
     if args.device.type == "cpu":
         # Rank 0's weights are broadcast to a GPU, for which version 1 looks; processes on a CPU build the same.
-        settings |= {"sync_module_states": False, "cpu_ram_efficient_loading": False}
+        settings["cpu_ram_efficient_loading"] = False
+        if settings.get("fsdp_version", int(os.environ.get("FSDP_VERSION", "1"))) == 1:
+            settings["sync_module_states"] = False
     try:
         plugin = FullyShardedDataParallelPlugin(**settings)
     except (ValueError, TypeError, KeyError) as error:

@@ -56,7 +56,9 @@ def plugin_settings(args: Any) -> dict[str, Any]:
 
 def _add_words(settings: dict[str, Any], given: Any) -> None:
     """What the peers' `fsdp="full_shard auto_wrap offload"` says."""
-    words = given.replace(",", " ").split() if isinstance(given, str) else list(given) if isinstance(given, list) else []
+    words = (
+        given.replace(",", " ").split() if isinstance(given, str) else list(given) if isinstance(given, list) else []
+    )
     for word in words:
         if word in STRATEGIES:
             if settings["fsdp_version"] == 1:

@@ -38,7 +38,7 @@ class WholeOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The state with parameters numbered in the order of the groups, as `Optimizer.state_dict` has it."""
-        named = get_optimizer_state_dict(self.model, self.optimizer, options=self.options)
+        named: Any = get_optimizer_state_dict(self.model, self.optimizer, options=self.options)
         if not named:
             return {}
         names = self._names(named["param_groups"])
@@ -50,7 +50,7 @@ class WholeOptimizer:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Put such a state back, also one of a single process."""
-        now = get_optimizer_state_dict(self.model, self.optimizer)
+        now: Any = get_optimizer_state_dict(self.model, self.optimizer)
         numbers = {number: name for name, number in self._names(now["param_groups"]).items()}
         groups = [dict(group) for group in state_dict["param_groups"]]
         for group in groups:

@@ -1,0 +1,61 @@
+"""DeepSpeed's ZeRO stages on two processes like one. Run by tools/test_deepspeed, since deepspeed compiles at first."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mudarrib.launch import new
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_processes import BEST, accelerate, alone, check_equal, check_goes_on_alone, torchrun, values  # noqa: F401
+
+AUTO = dict.fromkeys(
+    ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping", "train_batch_size"), "auto"
+)
+OWN = {
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto",
+                                              "torch_adam": True}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_min_lr": "auto",
+                                                      "warmup_max_lr": "auto", "warmup_num_steps": "auto",
+                                                      "warmup_type": "linear"}},
+}  # fmt: skip
+
+
+def zero(stage, **more):
+    return {"deepspeed": {**AUTO, "zero_optimization": {"stage": stage}, **more}}
+
+
+@pytest.mark.parametrize(("stage", "kind"), [(1, "bert"), (2, "bert"), (3, "bert"), (3, "gpt2")])
+def test_a_stage(alone, tmp_path, stage, kind):  # noqa: F811
+    folder = tmp_path / "two"
+    said = torchrun(folder, "--kind", kind, **zero(stage))
+    whole = check_equal(alone, said, folder, kind)
+    assert said["first"]["wrapper"] == "DeepSpeedEngine"
+    share = said["first"]["local"] / whole
+    assert 0.49 < share < 0.53 if stage == 3 else share == 1, "only stage 3 splits the weights"
+    assert 0.49 < said["first"]["optimizer_state"] / 2 / whole < 0.53, "each process holds half of the moments"
+    pickled = [path for path in folder.rglob("*") if path.suffix in (".pt", ".pth", ".bin", ".pkl")]
+    assert not pickled
+    check_goes_on_alone(alone, folder, kind, tmp_path)
+
+
+def test_deepspeed_s_own_optimizer_and_scheduler(tmp_path):
+    said = torchrun(tmp_path / "two", lr_scheduler_type="linear", **zero(2, **OWN))
+    for name in ("loss", "grad_norm", "learning_rate", "eval_loss"):
+        assert values(said, "again", name) == values(said, "first", name), f"{name} resumed bit for bit"
+
+
+def test_the_best_model_is_loaded_at_the_end_though_it_is_split(tmp_path):
+    said = torchrun(tmp_path / "two", save_steps=1, eval_steps=1, **BEST, **zero(3))
+    assert said["first"]["history"]
+
+
+def test_the_guide_s_plugin_config_as_launched(alone, tmp_path):  # noqa: F811
+    settings = {"zero_stage": 2, "offload_optimizer_device": "none", "offload_param_device": "none"}
+    config = new("deepspeed-plugin", mixed_precision="no", gradient_accumulation_steps=2, num_processes=2,
+                 gradient_clipping=0.5, zero3_init_flag=False, **settings)  # fmt: skip
+    folder = tmp_path / "two"
+    said = accelerate(config, folder)
+    check_equal(alone, said, folder, "bert")
+    assert said["first"]["wrapper"] == "DeepSpeedEngine"
