@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
-from jinja2 import TemplateError
-
 from mudarrib.core_loop import ArgumentError
 
 from .formats import Message, clean_messages
@@ -135,7 +133,7 @@ class Chat:
         direct = DirectTemplate(self.template, self.tokenizer.special_tokens_map, marks)
         try:
             texts = direct.render(rows, options, prompt)
-        except TemplateError:  # it is found out for which row when each is rendered alone
+        except Exception:  # a template may raise anything; for which row shows when each is rendered alone
             return None
         first = split_marks(texts[0])[0] if marks else texts[0]
         return texts if first == self._text(rows[0], options[0], prompt) else None
@@ -152,8 +150,8 @@ class Chat:
     def _apply(self, messages: list[Message], kwargs: dict[str, Any]) -> Any:
         try:
             return self.tokenizer.apply_chat_template(messages, **kwargs) if messages else ""
-        except TemplateError as error:
-            raise ArgumentError("train_dataset", messages, f"the chat template refuses this: {error}") from error
+        except Exception as error:  # of whatever kind: templates are programs
+            raise ArgumentError("messages", messages, f"the chat template refuses this: {error}") from error
 
     def _end(self, text: str, begin: int) -> int:
         eos = self.tokenizer.eos_token

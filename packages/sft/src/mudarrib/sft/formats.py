@@ -92,8 +92,18 @@ def clean_messages(messages: Iterable[Message]) -> list[Message]:
         kept: Message = without_nulls(message)
         if "content" not in kept:
             kept["content"] = ""
+        if not isinstance(kept["content"], str):
+            refuse_media(kept["content"])
         cleaned.append(kept)
     return cleaned
+
+
+def refuse_media(content: Any) -> None:
+    """Refuse pictures and the like: a template would put placeholders for them into the text, to be learned."""
+    for part in content if isinstance(content, list) else []:
+        kind = str(part.get("type", "text")) if isinstance(part, Mapping) else "text"
+        if kind != "text":
+            raise ArgumentError("messages", kind, "only parts of type 'text' can be trained on here; take the rest out")
 
 
 def without_nulls(value: Any) -> Any:

@@ -34,6 +34,16 @@ class TokenColumn:
         self.values = [chunk.values.to_numpy() for chunk in chunks]
         self.firsts = np.cumsum([0, *(len(chunk) for chunk in chunks)])
 
+    @classmethod
+    def of(cls, dataset: Dataset, name: str) -> TokenColumn:
+        """A column of a data set, with its rows in the data set's order."""
+        flat = dataset.flatten_indices() if dataset._indices is not None else dataset
+        return cls(flat.data.table.column(name))
+
+    def largest(self) -> int:
+        """The largest token; -1 where there is none."""
+        return max((int(values.max(initial=-1)) for values in self.values), default=-1)
+
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each row, without reading them."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(offsets) for offsets in self.offsets)])
@@ -63,10 +73,8 @@ class PackedDataset(torch.utils.data.Dataset[PackedRow]):
     @classmethod
     def of(cls, tokens: Dataset, max_length: int, strategy: Strategy) -> PackedDataset:
         """Pack a data set of tokens, with or without labels."""
-        flat = tokens.flatten_indices() if tokens._indices is not None else tokens
-        table = flat.data.table
-        ids = TokenColumn(table.column("input_ids"))
-        labels = TokenColumn(table.column("labels")) if "labels" in tokens.column_names else None
+        ids = TokenColumn.of(tokens, "input_ids")
+        labels = TokenColumn.of(tokens, "labels") if "labels" in tokens.column_names else None
         return cls(ids, labels, pack(ids.lengths(), max_length, strategy))
 
     def __len__(self) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +24,7 @@ Data: TypeAlias = "Dataset | IterableDataset"
 
 ROWS_PER_PROCESS = 10_000
 STREAM_BUFFER = 4_096
+ROWS_LOOKED_AT = 100
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,14 @@ class Preparation:
             ArgumentError: the format is unknown, the options don't suit it, or no row is left to learn from.
         """
         dataset = with_formatting(dataset, self.formatting_func, self.recipe.text_field)
-        recipe = self.recipe_for(first_row(dataset, name), cut=not packing or self.strategy == "bfd")
+        recipe = self.recipe_for(telling_row(dataset, name, self.recipe), cut=not packing or self.strategy == "bfd")
         if self.shuffle_seed is not None:
             dataset = dataset.shuffle(seed=self.shuffle_seed)
         self.notes.append(f"{name} data set: taken for {recipe.format.value}, loss on {learned_part(recipe)}")
         if isinstance(dataset, Dataset):
             tokens = tokenised(dataset, recipe, name, self.processes(len(dataset), name))
             return PackedDataset.of(tokens, packed_length(self.recipe), self.strategy) if packing else tokens
-        stream = dataset.map(_Streamed(recipe), batched=True, remove_columns=list(first_row(dataset, name)))
+        stream = dataset.map(_Streamed(recipe, name), batched=True, remove_columns=list(first_row(dataset, name)))
         if not packing:
             return stream
         pack = pack_batch(packed_length(self.recipe), self.strategy)
@@ -158,6 +161,15 @@ def first_row(dataset: Data, name: str) -> dict[str, Any]:
     return dict(row)
 
 
+def telling_row(dataset: Data, name: str, recipe: Recipe) -> dict[str, Any]:
+    """The first row that tells the format: rows before it may hold nulls or empty lists. Else the first of all."""
+    for row in islice(dataset, ROWS_LOOKED_AT):
+        with contextlib.suppress(ArgumentError):
+            detect(row, recipe.text_field)
+            return dict(row)
+    return first_row(dataset, name)
+
+
 def with_formatting(dataset: Data, function: FormattingFunc | None, text_field: str) -> Data:
     """The data set after the user's formatting function."""
     if function is None:
@@ -227,13 +239,20 @@ class _Tabled:
 
 
 class _Streamed:
-    """A recipe on dicts of columns, for streams."""
+    """A recipe on dicts of columns, for streams; says once if it leaves rows out."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, name: str) -> None:
         self.recipe = recipe
+        self.name = name
+        self.told = False
 
     def __call__(self, columns: Columns) -> dict[str, list[Any]]:
         rows = self.recipe(columns)
+        given = len(next(iter(columns.values())))
+        left_out = given - len(rows.lengths)
+        if left_out and not self.told:
+            self.told = True
+            logger.warning("%s: %d of %d rows of a batch left out: %s", self.name, left_out, given, _why(self.recipe))
         columns_of_tokens: dict[str, list[Any]] = as_table(rows, always_labels=True).to_pydict()
         return columns_of_tokens
 

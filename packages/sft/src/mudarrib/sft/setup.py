@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import torch
 from datasets import Dataset, IterableDataset
 from torch import nn
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from mudarrib.core_loop import ArgumentError, TrainingArguments, set_seed
 
 from .attention import attention_of
+from .checks import check_causal
 from .collate import CausalCollator
 from .config import SFTConfig, deprecated
 from .formats import Format, FormattingFunc
@@ -42,6 +44,15 @@ OLD_KEYWORDS = {
     "neftune_noise_alpha": "neftune_noise_alpha",
 }
 
+GONE = {  # of TRL's first trainers, with what takes their place
+    "infinite": "set max_steps or num_train_epochs",
+    "num_of_sequences": "all rows are packed at once",
+    "chars_per_token": "rows are packed by their tokens",
+    "append_concat_token": "each example ends in EOS",
+    "add_special_tokens": "the tokenizer's own special tokens are added, once",
+    "dataset_batch_size": "batches of 1,000 rows are tokenized",
+}
+
 
 def resolve_config(args: TrainingArguments | None, model: Any, keywords: dict[str, Any]) -> SFTConfig:
     """One config, from a config, plain arguments or nothing, and keywords that older scripts give the trainer.
@@ -51,6 +62,8 @@ def resolve_config(args: TrainingArguments | None, model: Any, keywords: dict[st
         model: Names the output folder where there are no arguments.
         keywords: Those that belong into the config are taken out.
     """
+    for name in GONE.keys() & keywords:
+        raise ArgumentError(name, keywords[name], f"leave it out: {GONE[name]}")
     options = {}
     for old, name in OLD_KEYWORDS.items():
         if old in keywords:
@@ -62,7 +75,8 @@ def resolve_config(args: TrainingArguments | None, model: Any, keywords: dict[st
         name = model if isinstance(model, str) else getattr(getattr(model, "config", None), "_name_or_path", "")
         args = SFTConfig(output_dir=f"{Path(name or 'model').name}-SFT")
     elif not isinstance(args, TrainingArguments):
-        raise ArgumentError("args", type(args).__name__, "give an SFTConfig or TrainingArguments")
+        kind = f"{type(args).__module__}.{type(args).__name__}"
+        raise ArgumentError("args", kind, "give mudarrib.sft.SFTConfig or mudarrib.core_loop.TrainingArguments")
     if isinstance(args, SFTConfig) and not options:
         return args
     return SFTConfig.of(args, **options)
@@ -87,12 +101,22 @@ def load_model(model: Any, config: SFTConfig, quantization: QuantizationConfigMi
         if "quantization_config" not in options:
             options.setdefault("dtype", torch.float32)
         options.setdefault("trust_remote_code", config.trust_remote_code)
-        loaded: nn.Module = AutoModelForCausalLM.from_pretrained(model, **options)
+        with found("model", model):
+            loaded: nn.Module = AutoModelForCausalLM.from_pretrained(model, **options)
         return loaded
     for name, value in (("model_init_kwargs", options or None), ("quantization_config", quantization)):
         if value is not None:
             raise ArgumentError(name, value, "the model is loaded already; give its name instead, or leave this out")
     return cast(nn.Module, model)
+
+
+@contextlib.contextmanager
+def found(argument: str, name: str) -> Iterator[None]:
+    """Say which argument names a folder or a repository that isn't there."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ArgumentError(argument, name, f"it can't be loaded: {error}") from error
 
 
 def load_tokenizer(processing_class: Any, model: Any, config: SFTConfig) -> Any:
@@ -107,9 +131,10 @@ def load_tokenizer(processing_class: Any, model: Any, config: SFTConfig) -> Any:
     options = cast("dict[str, Any]", config.model_init_kwargs or {})
     if not name:
         raise ArgumentError("processing_class", None, "the model doesn't say where its tokenizer is; give one")
-    return AutoTokenizer.from_pretrained(
-        name, revision=options.get("revision"), trust_remote_code=config.trust_remote_code
-    )
+    with found("processing_class", name):
+        return AutoTokenizer.from_pretrained(
+            name, revision=options.get("revision"), trust_remote_code=config.trust_remote_code
+        )
 
 
 def text_tokenizer(processing_class: Any) -> PreTrainedTokenizerBase:
@@ -152,7 +177,8 @@ def apply_template(tokenizer: PreTrainedTokenizerBase, model: Any, path: str) ->
             raise ArgumentError("chat_template_path", path, "no such file")
         tokenizer.chat_template = Path(path).read_text(encoding="utf-8")
         return
-    source = AutoTokenizer.from_pretrained(path)
+    with found("chat_template_path", path):
+        source = AutoTokenizer.from_pretrained(path)
     if source.chat_template is None:
         raise ArgumentError("chat_template_path", path, "that tokenizer has no chat template")
     tokenizer.chat_template = source.chat_template
@@ -203,31 +229,6 @@ def uses_flash(model: nn.Module) -> bool:
     return "flash" in attention_of(model)
 
 
-def check_trainable(model: nn.Module, config: SFTConfig) -> None:
-    """Refuse an attention implementation that has no backward pass where the model will run."""
-    if attention_of(model) == "flex_attention" and not flex_has_backward(config.device):
-        raise ArgumentError(
-            "attn_implementation",
-            "flex_attention",
-            f"on {config.device.type} torch has no backward pass of it, so that nothing can be trained; load the model "
-            "with attn_implementation='sdpa'",
-        )
-
-
-def flex_has_backward(device: torch.device) -> bool:
-    """Whether gradients flow through flex attention on a device; torch 2.13 has them on GPUs alone."""
-    from torch.nn.attention.flex_attention import flex_attention
-
-    query = torch.zeros(1, 1, 16, 16, device=device, requires_grad=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it should be compiled
-        try:
-            flex_attention(query, query, query)
-        except NotImplementedError:
-            return False
-    return True
-
-
 def make_collator(tokenizer: PreTrainedTokenizerBase, model: Any, config: SFTConfig) -> CausalCollator:
     """The collator for a config; where there is no pad token any other fills in, since padding is masked."""
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
@@ -249,6 +250,8 @@ def make_preparation(
     Raises:
         ArgumentError: a formatting function makes text, in which no completion can be told apart.
     """
+    if formatting_func is not None and not callable(formatting_func):
+        raise ArgumentError("formatting_func", formatting_func, "give a function of one row")
     if formatting_func is not None and config.completion_only_loss:
         raise ArgumentError(
             "completion_only_loss", True, "a formatting_func joins prompt and completion; leave one of the two out"
@@ -304,6 +307,7 @@ class ModelMaker:
         """The same model, or the one that wraps it."""
         if not isinstance(model, nn.Module):
             raise ArgumentError("model", type(model).__name__, "give a model of transformers, or its name")
+        check_causal(model)
         apply_tokens(self.tokenizer, model, self.config)
         apply_router_loss(model, self.config.router_aux_loss_coef)
         set_seed(self.config.seed)  # adapters are drawn
@@ -328,10 +332,15 @@ def prepare(dataset: Any, name: str, preparation: Preparation, config: SFTConfig
     """A data set, or each of a dict of them, ready for the collator; None stays None."""
     if dataset is None:
         return None
+    if isinstance(dataset, dict) and name == "train":
+        raise ArgumentError("train_dataset", sorted(dataset), "give one of these, such as dataset['train']")
     if isinstance(dataset, dict):
         return {key: prepare(each, key, preparation, config, packing) for key, each in dataset.items()}
-    if isinstance(dataset, list):
-        dataset = Dataset.from_list(dataset)
+    if isinstance(dataset, list) and all(isinstance(row, dict) for row in dataset):
+        try:
+            dataset = Dataset.from_list(dataset)
+        except pa.ArrowException as error:
+            raise ArgumentError(f"{name}_dataset", "list", f"its rows don't fit one table: {error}") from error
     if config.skips_preparation:
         return check_prepared(dataset, f"{name}_dataset")
     if not isinstance(dataset, Dataset | IterableDataset):

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from mudarrib.core_loop import ArgumentError
 
 from .chat import Chat
-from .formats import Columns, Format
+from .formats import Columns, Format, without_nulls
 from .masking import IGNORED, Mask, after, common_prefix, tokens_in_spans
 
 Tokens = NDArray[np.int32]
@@ -109,28 +109,29 @@ class TokenRows:
 
 
 def _text(recipe: Recipe, columns: Columns) -> tuple[Ids, Masks | None]:
-    texts = columns[recipe.text_field]
+    texts = strings(columns, recipe.text_field)
     ids = [row if text.strip() else [] for row, text in zip(encode(recipe.tokenizer, texts), texts, strict=True)]
     return with_eos(recipe.tokenizer, ids), None
 
 
 def _prompt_completion(recipe: Recipe, columns: Columns) -> tuple[Ids, Masks | None]:
-    prompts, completions = columns["prompt"], columns["completion"]
+    prompts, completions = strings(columns, "prompt"), strings(columns, "completion")
     whole = [prompt + completion for prompt, completion in zip(prompts, completions, strict=True)]
     ids = with_eos(recipe.tokenizer, encode(recipe.tokenizer, whole))
+    ids = [row if text.strip() else [] for row, text in zip(ids, completions, strict=True)]
     if not recipe.completion_only:
         return ids, None
     return ids, _after_prompts(encode(recipe.tokenizer, prompts, adds_eos=False), ids)
 
 
 def _messages(recipe: Recipe, columns: Columns) -> tuple[Ids, Masks | None]:
-    conversations = columns["messages"] if "messages" in columns else columns["conversations"]
+    conversations = sequences(columns, "messages" if "messages" in columns else "conversations")
     return _conversations(recipe, conversations, template_options(columns, len(conversations)))
 
 
 def _chat_prompt_completion(recipe: Recipe, columns: Columns) -> tuple[Ids, Masks | None]:
-    prompts = columns["prompt"]
-    whole = [list(prompt) + list(end) for prompt, end in zip(prompts, columns["completion"], strict=True)]
+    prompts, completions = sequences(columns, "prompt"), sequences(columns, "completion")
+    whole = [[*prompt, *end] if end else [] for prompt, end in zip(prompts, completions, strict=True)]
     options = template_options(columns, len(whole))
     ids, masks = _conversations(recipe, whole, options)
     if not recipe.completion_only:
@@ -144,18 +145,60 @@ def _chat_prompt_completion(recipe: Recipe, columns: Columns) -> tuple[Ids, Mask
 
 
 def _tokens(recipe: Recipe, columns: Columns) -> tuple[Ids, Masks | None]:
-    ids = [list(row) for row in columns["input_ids"]]
+    ids = sequences(columns, "input_ids")
     masks = [np.ones(len(row), dtype=bool) for row in ids]
     for name, meaning in (("completion_mask", recipe.completion_only), ("assistant_masks", recipe.assistant_only)):
         if meaning:
-            masks = [m & np.asarray(row, dtype=bool) for m, row in zip(masks, columns[name], strict=True)]
+            masks = [mask & (kept != 0) for mask, kept in zip(masks, beside(columns, name, ids), strict=True)]
     if "labels" in columns:
-        masks = [m & (np.asarray(row) != IGNORED) for m, row in zip(masks, columns["labels"], strict=True)]
+        masks = [mask & (row != IGNORED) for mask, row in zip(masks, beside(columns, "labels", ids), strict=True)]
     if "attention_mask" in columns:  # padding that was put in before would be learned, and break packing
-        real = [np.asarray(row, dtype=bool) for row in columns["attention_mask"]]
+        real = [row != 0 for row in beside(columns, "attention_mask", ids)]
         ids = [np.asarray(row)[kept].tolist() for row, kept in zip(ids, real, strict=True)]
         masks = [mask[kept] for mask, kept in zip(masks, real, strict=True)]
     return ids, None if all(mask.all() for mask in masks) else masks
+
+
+def strings(columns: Columns, name: str) -> list[str]:
+    """A column of texts; a null is an empty one.
+
+    Raises:
+        ArgumentError: a value is something else.
+    """
+    texts = ["" if text is None else text for text in columns[name]]
+    for text in texts:
+        if not isinstance(text, str):
+            raise ArgumentError(name, text, "this column must hold strings, as its first row does")
+    return texts
+
+
+def sequences(columns: Columns, name: str) -> list[Any]:
+    """A column of lists; a null is an empty one.
+
+    Raises:
+        ArgumentError: a value is something else.
+    """
+    rows = [[] if row is None else row for row in columns[name]]
+    for row in rows:
+        if not isinstance(row, list | tuple | np.ndarray):
+            raise ArgumentError(name, row, "this column must hold lists, as its first row does")
+    return [list(row) for row in rows]
+
+
+def beside(columns: Columns, name: str, ids: Ids) -> list[NDArray[np.int64]]:
+    """A column with a value for each token; a null is 1 for each.
+
+    Raises:
+        ArgumentError: some row has more or fewer values than tokens.
+    """
+    rows = [
+        np.ones(len(of), np.int64) if row is None else np.asarray(row)
+        for row, of in zip(columns[name], ids, strict=True)
+    ]
+    for row, of in zip(rows, ids, strict=True):
+        if len(row) != len(of):
+            raise ArgumentError(name, row.tolist(), f"a row has {len(row)} of them and {len(of)} input_ids")
+    return rows
 
 
 _READERS = {
@@ -191,8 +234,22 @@ def template_options(columns: Columns, n_rows: int) -> list[dict[str, Any]]:
     """For each row what its template is given besides the messages: its tools and `chat_template_kwargs`."""
     tools = columns.get("tools") or [None] * n_rows
     extra = columns.get("chat_template_kwargs") or [None] * n_rows
-    parsed = [json.loads(tool) if isinstance(tool, str) else tool for tool in tools]
+    parsed = [without_nulls(parse_tools(tool)) for tool in tools]
     return [{**({"tools": tool} if tool else {}), **(more or {})} for tool, more in zip(parsed, extra, strict=True)]
+
+
+def parse_tools(tools: Any) -> Any:
+    """Tools that may stand as JSON, since a column can't hold schemas of different shapes.
+
+    Raises:
+        ArgumentError: the text is no JSON.
+    """
+    if not isinstance(tools, str):
+        return tools
+    try:
+        return json.loads(tools) if tools.strip() else None
+    except json.JSONDecodeError as error:
+        raise ArgumentError("tools", tools, f"give a list of schemas, or JSON: {error}") from error
 
 
 def encode(

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mudarrib.core_loop import Trainer, TrainingArguments
 
-from . import setup
+from . import checks, setup
 from .config import SFTConfig
 from .formats import FormattingFunc
 from .lora import merged
@@ -87,7 +87,7 @@ class SFTTrainer(Trainer):
             model = ready(setup.load_model(model, config, quantization_config))
         assert not isinstance(model, str)
         if train_dataset is not None and model is not None:
-            setup.check_trainable(model, config)
+            checks.check_trainable(model, config)
         self.token_meter = TokenMeter()
         super().__init__(
             model=model,
@@ -104,6 +104,9 @@ class SFTTrainer(Trainer):
             preprocess_logits_for_metrics=preprocess_logits_for_metrics,
             **others,
         )
+        for name, dataset in (("train", self.train_dataset), ("eval", self.eval_dataset)):
+            checks.check_fits(dataset, name, self.model)
+            checks.check_collator(data_collator, dataset)
         self.add_callback(self.token_meter)
         self.preparation.tell()
 
