@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from .errors import OptionError
-from .exact_state import ExactState
+from .exact_state import PerParameter
 
 ADAMW = {"betas": (0.9, 0.999), "eps": 1e-8}
 MUON = {"momentum": 0.95, "nesterov": True, "ns_steps": 5, "adjust_lr_fn": "match_rms_adamw"}
 
 
-class MuonWithAdamW(ExactState):
+class MuonWithAdamW(PerParameter):
     """Groups with `muon=True` are stepped by `torch.optim.Muon`, the others by `torch.optim.AdamW`.
 
     Args:
@@ -22,7 +24,7 @@ class MuonWithAdamW(ExactState):
         weight_decay: Decoupled decay.
 
     Raises:
-        OptionError: this torch has no Muon; it came with 2.9.
+        OptionError: this torch has no Muon; it came with 2.9. Or weights are float16, in which torch's AdamW overflows.
     """
 
     def __init__(self, params: Any, lr: float = 1e-3, weight_decay: float = 0.0) -> None:
@@ -32,6 +34,8 @@ class MuonWithAdamW(ExactState):
         for group in self.param_groups:
             for name, value in (MUON if group["muon"] else ADAMW).items():
                 group.setdefault(name, value)
+        if any(p.dtype == torch.float16 for group in self.param_groups for p in group["params"]):
+            raise OptionError("optim", "muon", "float16 weights overflow: load the model in bfloat16 or float32")
         self._inner = [self._of_kind(kind) for kind in (True, False)]
 
     def _of_kind(self, muon: bool) -> torch.optim.Optimizer | None:
@@ -48,8 +52,28 @@ class MuonWithAdamW(ExactState):
             with torch.enable_grad():
                 loss = closure()
         for muon, inner in zip((True, False), self._inner, strict=True):
+            groups = [group for group in self.param_groups if group["muon"] is muon]
             if inner is not None:
-                inner.param_groups = [group for group in self.param_groups if group["muon"] is muon and group["params"]]
+                inner.param_groups = [self._by_muon_in_shards(group) if muon else group for group in groups]
                 inner.state = self.state
                 inner.step()
         return loss
+
+    def _by_muon_in_shards(self, group: dict[str, Any]) -> dict[str, Any]:
+        """Step the sharded matrices of a group, whole one by one; returns the group with what is left."""
+        sharded = [p for p in group["params"] if isinstance(p, DTensor)]
+        for parameter in sharded:
+            if parameter.grad is not None:
+                self.apply_gradient(parameter, parameter.grad, group)
+        return {**group, "params": [p for p in group["params"] if not isinstance(p, DTensor)]}
+
+    def update(
+        self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> None:
+        """Step one whole matrix by Muon. torch multiplies shards too, but rounds their sums in bfloat16."""
+        inner = self._inner[0]
+        if inner is not None:
+            parameter.grad = gradient
+            inner.param_groups = [{**group, "params": [parameter]}]
+            inner.state = defaultdict(dict, {parameter: state})
+            inner.step()
