@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from . import cli_plan
 from .errors import ConfigError
 
 OK, WRONG, UNUSABLE = 0, 1, 2
@@ -36,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="findings as JSON")
     explain = commands.add_parser("explain", help="say in plain words what a config starts")
     explain.add_argument("config", nargs="?", help="the config; by default accelerate's own")
+    cli_plan.add(commands)
     run = commands.add_parser("run", help="check a config, then hand over to accelerate launch")
     run.add_argument("config")
     run.add_argument("script", nargs=argparse.REMAINDER, help="the script and its flags")
@@ -46,14 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns 0 if all is well, 1 if a config is wrong, 2 if it cannot be used."""
     top = parser()
     options, rest = top.parse_known_args(arguments)
-    if options.command == "new":
+    if options.command in ("new", "plan"):
         # argparse takes no KEY=VALUE after a flag; people write it there.
         options.set += [item for item in rest if "=" in item and not item.startswith("-")]
         rest = [item for item in rest if item not in options.set]
     if rest:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
-        return {"new": make, "check": check, "explain": explain, "run": run}[options.command](options)
+        commands = {"new": make, "check": check, "explain": explain, "plan": plan, "run": run}
+        return commands[options.command](options)
     except ConfigError as error:
         print(f"mudarrib-launch: {error}", file=sys.stderr)
         return UNUSABLE
@@ -66,17 +69,26 @@ def typed(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def make(options: argparse.Namespace) -> int:
-    from .config import dump, write
-    from .new import new
-
+def changes_of(items: Sequence[str]) -> dict[str, Any]:
+    """What KEY=VALUE words say."""
     changes = {}
-    for item in options.set:
+    for item in items:
         key, equals, value = item.partition("=")
         if not equals:
             raise ConfigError("KEY=VALUE", item, "write it as num_processes=4")
         changes[key] = typed(value)
-    config = new(options.kind, **changes)
+    return changes
+
+
+def plan(options: argparse.Namespace) -> int:
+    return cli_plan.plan(options, changes_of(options.set))
+
+
+def make(options: argparse.Namespace) -> int:
+    from .config import dump, write
+    from .new import new
+
+    config = new(options.kind, **changes_of(options.set))
     if options.output == "-":
         print(dump(config), end="")
         return OK

@@ -1,0 +1,261 @@
+"""`mudarrib-launch plan`: what fits on which hardware, and the config for it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+
+OK, WRONG = 0, 1
+UNITS = {"": 1 << 30, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+QUIET_S = 2.0
+
+
+def add(commands: Any) -> None:
+    """Add the sub-command to a parser's commands."""
+    plan = commands.add_parser("plan", help="find the cheapest setup that fits, and write its config")
+    flag = plan.add_argument
+    flag("--model", required=True, help="config.json, a folder that holds one, or a model in the hub's cache")
+    flag("--gpus", type=int, default=1, help="GPUs of each machine (1)")
+    flag("--gpu-memory", required=True, metavar="SIZE", help="of each GPU, as 80GB; a GB is 2^30 bytes, as with GPUs")
+    flag("--nodes", type=int, default=1, help="machines (1)")
+    flag("--cpu-memory", metavar="SIZE", help="of each machine; without it, offloading is taken to fit")
+    flag("--reserve", metavar="SIZE", help="of each GPU, not to be used (1.5 GiB and 5 %%)")
+    flag("--optimizer", default="adamw", help="as optim in TrainingArguments (adamw)")
+    flag("--rank", type=int, default=128, help="of GaLore and APOLLO (128)")
+    flag("--batch", type=int, default=1, help="rows for each GPU and forward pass (1)")
+    flag("--seq-len", type=int, help="tokens a row (the model's longest, at most 2048)")
+    flag("--accumulation", type=int, default=1, help="forward passes for each step (1)")
+    flag("--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="of the weights (float32)")
+    flag("--mixed-precision", choices=("no", "bf16", "fp16"), help="of computing (bf16 for weights in float32)")
+    flag("--eager-attention", action="store_true", help="attention scores are stored")
+    flag("--fsdp-version", type=int, default=2, choices=(1, 2), help="(2)")
+    flag("--simulate", action="store_true", help="measure the setup on fake tensors; needs the extra plan")
+    flag("--picture", metavar="FILE", help="draw the bars into a file; needs the extra picture")
+    flag("--json", action="store_true", help="everything as JSON")
+    flag("-o", "--output", help="write the config ('-' prints it)")
+    flag("--yes", action="store_true", help="replace a file that is there")
+    flag("set", nargs="*", metavar="KEY=VALUE", help="other values for the config")
+
+
+def say(*lines: str) -> None:
+    """Print for people: every sentence goes through here."""
+    for line in lines:
+        print(line)
+
+
+def plan(options: argparse.Namespace, changes: dict[str, Any]) -> int:
+    """Run the command; 0 if a setup fits, 1 if none does.
+
+    Raises:
+        ConfigError: a flag cannot work.
+    """
+    from .memory import Work
+    from .model_config import read_values
+    from .plan import Hardware
+
+    sizes = {name: size_of(name, getattr(options, name[2:].replace("-", "_"))) for name in SIZES}
+    hardware = Hardware(
+        options.gpus, sizes["--gpu-memory"] or 0, options.nodes, sizes["--cpu-memory"], sizes["--reserve"]
+    )
+    precision = options.mixed_precision or ("bf16" if options.dtype == "float32" else "no")
+    work = Work(
+        batch=options.batch, seq_len=options.seq_len or 0, optimizer=options.optimizer, rank=options.rank,
+        dtype=options.dtype, mixed_precision=precision, accumulation=options.accumulation,
+        eager_attention=options.eager_attention,
+    )  # fmt: skip
+    if options.seq_len is not None and options.seq_len < 1:
+        raise ConfigError("--seq-len", options.seq_len, "give a whole number above 0")
+    return answer(options, read_values(options.model), work, hardware, changes)
+
+
+SIZES = ("--gpu-memory", "--cpu-memory", "--reserve")
+
+
+def answer(
+    options: argparse.Namespace, values: dict[str, Any], work: Any, hardware: Any, changes: dict[str, Any]
+) -> int:
+    """Weigh the setups, say what was found, and write what was asked for."""
+    from .model_config import shape_of
+    from .plan import plan as weigh
+
+    shape = shape_of(values)
+    if not work.seq_len:
+        work = replace(work, seq_len=min(shape.max_positions or 512, 2048))
+    found = weigh(shape, work, hardware, options.fsdp_version)
+    if options.simulate:
+        found = simulated(found, values, Status() if sys.stderr.isatty() else None)
+    if options.json:
+        print(json.dumps(as_json(found), indent=2))
+    elif options.output != "-":
+        say(*described(found), "", *table(found), "", *drawn(found), "", *conclusion(found))
+    if options.picture:
+        from .picture import draw
+
+        draw(found.choices, hardware.usable, options.picture)
+    if found.chosen is None:
+        return WRONG
+    if options.output or changes:
+        written(options, found, changes)
+    return OK
+
+
+def size_of(name: str, text: str | None) -> int | None:
+    """Bytes from a text such as 80GB, 24GiB or 40960MB; a bare number is GiB.
+
+    Raises:
+        ConfigError: it is no size.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([bkmgt]?)(?:i?b)?\s*", text.lower())
+    if match is None or (float(match[1]) == 0 and name != "--reserve"):
+        raise ConfigError(name, text, "give a size such as 80GB or 40960MB")
+    return round(float(match[1]) * UNITS[match[2]])
+
+
+def described(found: Any) -> list[str]:
+    """What is trained, and on what."""
+    from .plan import in_gib
+
+    shape, work, hardware = found.shape, found.work, found.hardware
+    layers = " and ".join(f"{block.number} {block.class_name}" for block in shape.blocks)
+    machines = f"{hardware.nodes} machines of " if hardware.nodes > 1 else ""
+    computing = "" if work.mixed_precision == "no" else f", computed in {work.mixed_precision}"
+    rank = f" of rank {work.rank}" if work.optimizer.startswith(("galore", "apollo_adamw")) else ""
+    return [
+        f"{shape.architecture}: {shape.count / 1e9:,.2f} billion parameters, {layers}",
+        f"{work.optimizer}{rank}, weights in {work.dtype}{computing}; {work.batch} x {work.seq_len} tokens a GPU",
+        f"{machines}{hardware.gpus} x {in_gib(hardware.gpu_memory)}, of which {in_gib(hardware.usable)} can be used",
+    ]
+
+
+def table(found: Any) -> list[str]:
+    """GiB of each part for each setup, the cheapest first."""
+    from .memory import PARTS
+    from .plan import GIB
+
+    names = max(len(choice.setup.name) for choice in found.choices)
+    lines = [f"{'GiB on each GPU':{names}}" + "".join(f"{part:>12}" for part in (*PARTS, "total")) + f"{'host':>9}"]
+    for choice in found.choices:
+        line = f"{choice.setup.name:{names}}"
+        if choice.memory is not None:
+            sizes = [*choice.memory.parts.values(), choice.memory.total]
+            line += "".join(f"{size / GIB:12,.2f}" for size in sizes) + f"{choice.memory.host / GIB:9,.2f}"
+        lines.append(line + ("  fits" if choice.fits else f"  no: {choice.why_not}"))
+    return lines
+
+
+def drawn(found: Any) -> list[str]:
+    """The bars, as text."""
+    from .picture import bars
+
+    return bars(found.choices, found.hardware.usable, encoding=sys.stdout.encoding)
+
+
+def conclusion(found: Any) -> list[str]:
+    """What to take, or what would help."""
+    from .plan import in_gib, largest_batch
+
+    choice = found.chosen
+    if choice is None:
+        least = min((c for c in found.choices if c.memory), key=lambda c: c.memory.total, default=None)
+        short = f"the least is {least.setup.name} with {in_gib(least.memory.total)}. " if least else ""
+        return [
+            f"Nothing fits: {short}Take more or larger GPUs, a shorter --seq-len, a smaller --batch, --dtype bfloat16, "
+            "or an optimizer with fewer states (--optimizer adamw_8bit, galore_adamw_layerwise, adalomo)."
+        ]
+    setup, memory = choice.setup, choice.memory
+    lines = [
+        f"Take {setup.name}: {in_gib(memory.total)} on each GPU at its peak ({memory.moment}), room for a batch of "
+        f"{largest_batch(found, choice)}."
+    ]
+    if memory.host:
+        lines.append(f"{in_gib(memory.host * found.hardware.gpus)} wait in each machine's own memory.")
+    if setup.checkpointing and not setup.engine.startswith("fsdp"):
+        lines.append("Train with gradient_checkpointing=True in TrainingArguments: the config has no key for it.")
+    if found.hardware.nodes > 1:
+        lines.append("Set main_process_ip to the first machine's address, and machine_rank on each of the others.")
+    return [*lines, "Write its config with -o FILE."]
+
+
+def as_json(found: Any) -> dict[str, Any]:
+    """The plan as plain data; sizes in bytes."""
+    choices = [
+        {
+            "name": choice.setup.name, "fits": choice.fits, "why_not": choice.why_not,
+            **({"bytes": choice.memory.parts, "total": choice.memory.total, "host": choice.memory.host,
+                "moment": choice.memory.moment} if choice.memory else {}),
+        }
+        for choice in found.choices
+    ]  # fmt: skip
+    return {
+        "architecture": found.shape.architecture, "parameters": found.shape.count, "usable": found.hardware.usable,
+        "chosen": found.chosen.setup.name if found.chosen else None, "choices": choices,
+    }  # fmt: skip
+
+
+def written(options: argparse.Namespace, found: Any, changes: dict[str, Any]) -> None:
+    """Write the config, or print it."""
+    from .config import dump, write
+    from .plan import config_of
+
+    config = config_of(found, found.chosen, **changes)
+    if options.output in (None, "-"):
+        print(dump(config), end="")
+        return
+    path = Path(options.output).expanduser()
+    if path.exists() and not options.yes:
+        raise ConfigError("--output", str(path), "the file is there: give --yes to replace it, or another name")
+    write(config, path)
+    if not options.json:
+        say(str(path))
+
+
+def simulated(found: Any, values: dict[str, Any], status: Status | None) -> Any:
+    """The plan with its choice measured; where that does not fit, the next one is."""
+    from .plan import Choice, shortage
+
+    try:
+        from .simulate import simulate
+    except ImportError as error:
+        fix = 'install what it needs: pip install "mudarrib-launch[plan]"'
+        raise ConfigError("--simulate", error.name, fix) from error
+    tell: Callable[[str], None] = status.tell if status else lambda text: None
+    choices = list(found.choices)
+    for at, choice in enumerate(choices):
+        if not choice.fits or choice.setup.engine == "deepspeed" or choice.setup.offload != "nothing":
+            continue
+        tell(f"{choice.setup.name}: begins")
+        measured = simulate(values, found.work, choice.setup, tell)
+        choices[at] = Choice(choice.setup, measured, shortage(measured, found.hardware))
+        if choices[at].fits:
+            break
+    if status:
+        status.clear()
+    return replace(found, choices=tuple(choices))
+
+
+class Status:
+    """One line on a terminal that says what is going on, once that takes longer than two seconds."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        """Show a text in place of the last one."""
+        took = time.monotonic() - self.began
+        if took > QUIET_S:
+            print(f"\r\x1b[K{text} ({took:.0f} s)", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,90 @@
+"""A model's `config.json`, found by path or name and read without torch or transformers."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+from .families import FAMILIES
+from .shapes import ModelShape
+
+DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def read_model(model: str | Path) -> ModelShape:
+    """The shape of a model from its config.
+
+    Args:
+        model: A `config.json`, a folder that holds one, or the name of a model in the hub's cache on this machine.
+
+    Raises:
+        ConfigError: there is no such config, it is not readable, or its architecture is not known here.
+    """
+    return shape_of(read_values(model))
+
+
+def read_values(model: str | Path) -> dict[str, Any]:
+    """What stands in a model's config; see `read_model`.
+
+    Raises:
+        ConfigError: there is no such config, or it is not readable.
+    """
+    file = find_config(str(model))
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConfigError(
+            "--model", str(file), f"give a transformers config.json; this one is not JSON: {error}"
+        ) from None
+    if not isinstance(values, dict) or "model_type" not in values:
+        raise ConfigError("--model", str(file), "give a transformers config.json; this file has no `model_type`")
+    return values
+
+
+def find_config(model: str) -> Path:
+    """The file of a model's config.
+
+    Raises:
+        ConfigError: nothing is there.
+    """
+    given = Path(model).expanduser()
+    if given.is_file():
+        return given
+    if given.is_dir():
+        if (given / "config.json").is_file():
+            return given / "config.json"
+        raise ConfigError("--model", model, "the folder has no config.json; give the folder of a saved model")
+    snapshots = hub_cache() / f"models--{model.replace('/', '--')}" / "snapshots"
+    found = sorted(snapshots.glob("*/config.json"), key=lambda path: path.stat().st_mtime) if model else []
+    if found:
+        return found[-1]
+    raise ConfigError(
+        "--model", model, f"no such file or folder, and no such model in {hub_cache()}; give the path of its "
+        "config.json, or fetch that file once with: hf download NAME config.json",
+    )  # fmt: skip
+
+
+def hub_cache() -> Path:
+    """Where huggingface_hub keeps what it fetched."""
+    if "HF_HUB_CACHE" in os.environ:
+        return Path(os.environ["HF_HUB_CACHE"]).expanduser()
+    return Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser() / "hub"
+
+
+def shape_of(values: dict[str, Any]) -> ModelShape:
+    """The shape from a config's values.
+
+    Raises:
+        ConfigError: the architecture is not known here, or a value that it needs is missing or no number.
+    """
+    kind = str(values.get("model_type"))
+    if kind not in FAMILIES:
+        inner = " (it is made of several models)" if "text_config" in values or "encoder" in values else ""
+        raise ConfigError(
+            "model_type", kind, f"no formula for this architecture{inner}; --simulate measures any model that "
+            f"transformers can build, with torch. Formulas are there for {', '.join(sorted(FAMILIES))}",
+        )  # fmt: skip
+    return FAMILIES[kind](values)
