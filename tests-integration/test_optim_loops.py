@@ -6,7 +6,7 @@ import torch
 import transformers
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from mudarrib.core_loop import Trainer, TrainingArguments
+from mudarrib.core_loop import Trainer, TrainerCallback, TrainingArguments
 from mudarrib.optim_extras import builders, compare, draw, for_hf_trainer, neftune
 
 OPTIONS = {"galore": "rank=4, update_proj_gap=2", "apollo": "rank=4, update_proj_gap=2"}
@@ -54,6 +54,45 @@ def test_by_name_in_our_trainer(tmp_path, name):
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["galore_adamw", "galore_adamw_layerwise", "galore_adamw_8bit_layerwise", "apollo_adamw"]
+)
+def test_betas_epsilon_and_decay_of_the_arguments_reach_every_group(tmp_path, name):
+    args = TrainingArguments(
+        **settings(tmp_path, optim=name, optim_args=options_of(name), optim_target_modules=targets_of(name)),
+        adam_beta1=0.5, adam_beta2=0.6, adam_epsilon=1e-3, weight_decay=0.1,
+    )  # fmt: skip
+    trainer = Trainer(model=gpt2(), args=args, train_dataset=rows())
+    trainer.train()
+    groups = trainer.optimizer.param_groups
+    assert {(*group["betas"], group["eps"]) for group in groups} == {(0.5, 0.6, 1e-3)}
+    assert {group["weight_decay"] for group in groups if group.get("rank")} == {0.1}
+    assert {group["weight_decay"] for group in groups} == {0.1, 0.0}
+
+
+@pytest.mark.parametrize("name", ["galore_adamw_layerwise", "galore_adafactor_layerwise", "lomo", "adalomo"])
+def test_updates_inside_backward_follow_the_schedule(tmp_path, name):
+    class Watch(TrainerCallback):
+        rates, sizes = [], []
+
+        def on_step_begin(self, args, state, control, model, optimizer, **kwargs):
+            self.rates.append({group["lr"] for group in optimizer.param_groups})
+            self.before = [parameter.detach().clone() for parameter in model.parameters()]
+
+        def on_step_end(self, args, state, control, model, **kwargs):
+            pairs = zip(model.parameters(), self.before, strict=True)
+            self.sizes.append(sum(float((a - b).norm().detach()) for a, b in pairs))
+
+    Watch.rates, Watch.sizes = [], []
+    args = TrainingArguments(
+        **settings(tmp_path, optim=name, optim_args=options_of(name), optim_target_modules=targets_of(name)),
+        lr_scheduler_type="linear", warmup_steps=2,
+    )  # fmt: skip
+    Trainer(model=gpt2(), args=args, train_dataset=rows(), callbacks=[Watch]).train()
+    assert Watch.rates == [{0.0}, {0.005}, {0.01}, {0.005}]
+    assert Watch.sizes[0] == 0 < Watch.sizes[3] < Watch.sizes[2]
 
 
 @pytest.mark.parametrize("name", ["galore_adamw", "apollo_mini", "lomo", "muon"])
