@@ -58,7 +58,7 @@ CASES = [
     *(f"{case}/{size}" for case in ("llama/ddp", "llama/fsdp2", "gpt2/ddp", "gpt2/fsdp2") for size in ("long", "tiny")),
     *(f"llama-wide/{engine}" for engine in ENGINES),
     "llama/ddp/long/checkpointing", "llama/fsdp2/long/checkpointing", "gpt2/fsdp2/long/checkpointing",
-    "llama/ddp/long/bf16", "llama/fsdp2/long/bf16", "bert/ddp/long", "bert/fsdp2/long", "t5/ddp/long", "t5/fsdp2/long",
+    "llama/ddp/long/bf16", "llama/fsdp2/long/bf16", "bert/ddp/long", "bert/fsdp2/long", "t5/ddp/long",
 ]  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def work_through(options: argparse.Namespace) -> None:
     import torch
     import torch.distributed as dist
 
-    from mudarrib.launch.memory import Setup, Work, memory
+    from mudarrib.launch.memory import Setup, Work, memory_of
     from mudarrib.launch.model_config import shape_of
     from mudarrib.launch.simulate import simulate
 
@@ -194,7 +194,7 @@ def work_through(options: argparse.Namespace) -> None:
     for row in rows if options.rank == 0 else ():
         values, work_fields, setup_fields = case_of(row["case"])
         work, setup = Work(**work_fields), Setup(**setup_fields)
-        formula = memory(shape_of(values), work, setup)
+        formula = memory_of(shape_of(values), work, setup)
         simulated = simulate(values, work, setup)
         row |= {"formula": formula.total, "formula parts": asdict(formula)}
         row |= {"simulated": simulated.total, "simulated parts": asdict(simulated)}

@@ -94,15 +94,19 @@ def of_layer(block: Block, run: Pass) -> int:
     """Bytes that a layer keeps for a token."""
     normed = (FLOAT + run.stream if block.norm == "rms" else run.stream) * block.hidden
     attention = of_attention(block, run) * (2 if block.cross else 1)
-    # One product takes what a norm gives; where there is one norm, both parts take the same.
-    taken = min(block.norms, 2 + block.cross) * run.compute * block.hidden
-    return (
-        block.norms * normed
-        + taken
-        + attention
-        + of_feed_forward(block, run)
-        + block.dropouts * run.mask * block.hidden
-    )
+    dropouts = block.dropouts * run.mask * block.hidden
+    return block.norms * normed + taken(block, run) + attention + of_feed_forward(block, run) + dropouts
+
+
+def taken(block: Block, run: Pass) -> int:
+    """What the matrix products take of the layer's width: what the norms give.
+
+    Products share it, and both parts of a layer with one norm do. Autocast makes a copy for each product.
+    """
+    products = min(block.norms, 2 + block.cross)
+    if run.compute < run.stream:
+        products = (1 if block.fused_qkv else 3) * (1 + block.cross) + 1 + block.gated
+    return products * run.compute * block.hidden
 
 
 def of_attention(block: Block, run: Pass) -> int:

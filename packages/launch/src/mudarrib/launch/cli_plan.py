@@ -84,13 +84,15 @@ def answer(
     options: argparse.Namespace, values: dict[str, Any], work: Any, hardware: Any, changes: dict[str, Any]
 ) -> int:
     """Weigh the setups, say what was found, and write what was asked for."""
+    from .families import FAMILIES
     from .model_config import shape_of
-    from .plan import plan as weigh
+    from .plan import empty_plan, make_plan
 
-    shape = shape_of(values)
+    known = values["model_type"] in FAMILIES or not options.simulate
+    shape = shape_of(values) if known else simulation().outline(values)
     if not work.seq_len:
         work = replace(work, seq_len=min(shape.max_positions or 512, 2048))
-    found = weigh(shape, work, hardware, options.fsdp_version)
+    found = (make_plan if known else empty_plan)(shape, work, hardware, options.fsdp_version)
     if options.simulate:
         found = simulated(found, values, Status() if sys.stderr.isatty() else None)
     if options.json:
@@ -150,7 +152,8 @@ def table(found: Any) -> list[str]:
         if choice.memory is not None:
             sizes = [*choice.memory.parts.values(), choice.memory.total]
             line += "".join(f"{size / GIB:12,.2f}" for size in sizes) + f"{choice.memory.host / GIB:9,.2f}"
-        lines.append(line + ("  fits" if choice.fits else f"  no: {choice.why_not}"))
+        how = ", simulated" if choice.memory is not None and choice.memory.moment == "simulated" else ""
+        lines.append(line + (f"  fits{how}" if choice.fits else f"  no{how}: {choice.why_not}"))
     return lines
 
 
@@ -167,17 +170,16 @@ def conclusion(found: Any) -> list[str]:
 
     choice = found.chosen
     if choice is None:
-        least = min((c for c in found.choices if c.memory), key=lambda c: c.memory.total, default=None)
-        short = f"the least is {least.setup.name} with {in_gib(least.memory.total)}. " if least else ""
+        nearest = [f"{choice.setup.name}: {choice.why_not}." for choice in least(found)]
         return [
-            f"Nothing fits: {short}Take more or larger GPUs, a shorter --seq-len, a smaller --batch, --dtype bfloat16, "
-            "or an optimizer with fewer states (--optimizer adamw_8bit, galore_adamw_layerwise, adalomo)."
+            "Nothing fits.",
+            *nearest,
+            "Take more or larger GPUs, a shorter --seq-len, a smaller --batch, --dtype bfloat16, or an optimizer with "
+            "fewer states (--optimizer adamw_8bit, galore_adamw_layerwise, adalomo).",
         ]
     setup, memory = choice.setup, choice.memory
-    lines = [
-        f"Take {setup.name}: {in_gib(memory.total)} on each GPU at its peak ({memory.moment}), room for a batch of "
-        f"{largest_batch(found, choice)}."
-    ]
+    room = "" if memory.moment == "simulated" else f", room for a batch of {largest_batch(found, choice)}"
+    lines = [f"Take {setup.name}: {in_gib(memory.total)} on each GPU at its peak ({memory.moment}){room}."]
     if memory.host:
         lines.append(f"{in_gib(memory.host * found.hardware.gpus)} wait in each machine's own memory.")
     if setup.checkpointing and not setup.engine.startswith("fsdp"):
@@ -185,6 +187,15 @@ def conclusion(found: Any) -> list[str]:
     if found.hardware.nodes > 1:
         lines.append("Set main_process_ip to the first machine's address, and machine_rank on each of the others.")
     return [*lines, "Write its config with -o FILE."]
+
+
+def least(found: Any) -> list[Any]:
+    """The setups that come nearest to fitting: with all on the GPUs, and with what waits in the machine's memory."""
+    kinds: list[list[Any]] = [[], []]
+    for choice in found.choices:
+        if choice.memory is not None:
+            kinds[choice.memory.host > 0].append(choice)
+    return [min(kind, key=lambda choice: (choice.memory.total, choice.memory.host)) for kind in kinds if kind]
 
 
 def as_json(found: Any) -> dict[str, Any]:
@@ -222,17 +233,14 @@ def written(options: argparse.Namespace, found: Any, changes: dict[str, Any]) ->
 
 def simulated(found: Any, values: dict[str, Any], status: Status | None) -> Any:
     """The plan with its choice measured; where that does not fit, the next one is."""
-    from .plan import Choice, shortage
+    from .plan import NO_FORMULA, Choice, shortage
 
-    try:
-        from .simulate import simulate
-    except ImportError as error:
-        fix = 'install what it needs: pip install "mudarrib-launch[plan]"'
-        raise ConfigError("--simulate", error.name, fix) from error
+    simulate = simulation().simulate
     tell: Callable[[str], None] = status.tell if status else lambda text: None
     choices = list(found.choices)
     for at, choice in enumerate(choices):
-        if not choice.fits or choice.setup.engine == "deepspeed" or choice.setup.offload != "nothing":
+        wanted = choice.fits or choice.why_not == NO_FORMULA
+        if not wanted or choice.setup.engine == "deepspeed" or choice.setup.offload != "nothing":
             continue
         tell(f"{choice.setup.name}: begins")
         measured = simulate(values, found.work, choice.setup, tell)
@@ -242,6 +250,20 @@ def simulated(found: Any, values: dict[str, Any], status: Status | None) -> Any:
     if status:
         status.clear()
     return replace(found, choices=tuple(choices))
+
+
+def simulation() -> Any:
+    """The module that simulates.
+
+    Raises:
+        ConfigError: what it needs is not installed.
+    """
+    try:
+        from . import simulate
+    except ImportError as error:
+        fix = 'install what it needs: pip install "mudarrib-launch[plan]"'
+        raise ConfigError("--simulate", error.name, fix) from error
+    return simulate
 
 
 class Status:

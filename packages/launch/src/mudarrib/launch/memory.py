@@ -173,7 +173,7 @@ class Sizes:
         return self.optimizer.scratch * entries
 
 
-def memory(shape: ModelShape, work: Work, setup: Setup) -> Memory:
+def memory_of(shape: ModelShape, work: Work, setup: Setup) -> Memory:
     """Bytes of one process at the peak of a step.
 
     Args:
@@ -264,7 +264,8 @@ def fsdp(sizes: Sizes) -> Memory:
             reducing - kept.layer,
             in_layers + (layer if not keeps else 0) + 2 * layer,
         ),
-        Moment("end of backward", gradients, 0, (tail if sizes.shape.tied else tables) * 3),
+        # The last unit is gathered, its gradients are there and are reduced; so is what the first layer sent.
+        Moment("end of backward", gradients, 0, (tail if sizes.shape.tied else tables) * 3 + layer),
         Moment("optimizer's step", gradients, 0, sizes.scratch(sizes.all * share)),
     ]
     if setup.offload == "all":

@@ -8,7 +8,7 @@ from typing import Any
 
 from .config import Config
 from .errors import ConfigError
-from .memory import Memory, Setup, Work, memory
+from .memory import Memory, Setup, Work, memory_of
 from .new import new
 from .shapes import ModelShape
 from .states import optimizer_named
@@ -16,7 +16,7 @@ from .states import optimizer_named
 GIB = 2**30
 # CUDA's context, NCCL's buffers and the allocator's gaps: fixed, and a share of the GPU's memory.
 CONTEXT, GAPS = 1.5 * GIB, 0.05
-OFFLOADS = ("nothing", "states", "all")
+NO_FORMULA = "no formula for this architecture, and not simulated"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Plan:
         return next((choice for choice in self.choices if choice.fits), None)
 
 
-def plan(shape: ModelShape, work: Work, hardware: Hardware, fsdp_version: int = 2) -> Plan:
+def make_plan(shape: ModelShape, work: Work, hardware: Hardware, fsdp_version: int = 2) -> Plan:
     """Weigh every setup, the cheapest first.
 
     Cheap is what moves least: nothing waits in the CPU's memory, then nothing is computed twice, then little is sent
@@ -108,6 +108,17 @@ def plan(shape: ModelShape, work: Work, hardware: Hardware, fsdp_version: int = 
     """
     verify(shape, work, hardware)
     choices = [weigh(setup, shape, work, hardware) for setup in setups(hardware, fsdp_version)]
+    return Plan(shape, work, hardware, tuple(choices))
+
+
+def empty_plan(shape: ModelShape, work: Work, hardware: Hardware, fsdp_version: int = 2) -> Plan:
+    """The setups of `make_plan` for a model without a formula, with nothing known of their memory yet.
+
+    Raises:
+        ConfigError: as `make_plan`.
+    """
+    verify(shape, work, hardware)
+    choices = [Choice(setup, None, NO_FORMULA) for setup in setups(hardware, fsdp_version)]
     return Plan(shape, work, hardware, tuple(choices))
 
 
@@ -169,7 +180,7 @@ def weigh(setup: Setup, shape: ModelShape, work: Work, hardware: Hardware) -> Ch
     refused = refusal(setup, work)
     if refused:
         return Choice(setup, None, refused)
-    needed = memory(shape, work, setup)
+    needed = memory_of(shape, work, setup)
     return Choice(setup, needed, shortage(needed, hardware))
 
 

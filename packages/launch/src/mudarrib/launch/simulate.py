@@ -16,6 +16,7 @@ from torch import nn
 
 from .errors import ConfigError
 from .memory import PARTS, Memory, Setup, Work
+from .shapes import Block, ModelShape, Weight
 from .states import optimizer_named
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -46,7 +47,22 @@ def simulate(values: dict[str, Any], work: Work, setup: Setup, tell: Tell = lamb
     Raises:
         ConfigError: what is asked cannot be simulated; says what can.
     """
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
     refuse(work, setup)
+    try:
+        return rehearse(values, work, setup, tell)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        fix = f"the model looks at values ({error}), and fake tensors have none: it cannot be simulated"
+        raise ConfigError("--simulate", values.get("model_type"), fix) from None
+    except KeyError as error:
+        # The tracker loses a unit that is made of modules at several places, as T5's shared embedding is.
+        fix = "torch's tracker cannot follow this model under FSDP, where modules share a weight; see the formula"
+        raise ConfigError("--simulate", values.get("model_type"), fix) from error
+
+
+def rehearse(values: dict[str, Any], work: Work, setup: Setup, tell: Tell) -> Memory:
+    """Build, shard and measure on fake tensors."""
     with ExitStack() as stack:
         mesh = stack.enter_context(fake_processes(setup))
         from torch._subclasses.fake_tensor import FakeTensorMode
@@ -66,6 +82,31 @@ def checkpoint(model: Any) -> None:
     """Have each layer computed anew in backward."""
     newer = getattr(model, "activation_checkpointing_enable", None)
     (newer or model.gradient_checkpointing_enable)()
+
+
+def outline(values: dict[str, Any]) -> ModelShape:
+    """Name, count and layers of a model that no formula knows, from transformers itself.
+
+    Raises:
+        ConfigError: transformers cannot build it.
+    """
+    with torch.device("meta"):
+        model = build(values, Work())
+    layers = layers_of(model)
+    config = model.config
+    # The blocks have no widths: nothing but simulation asks about such a model.
+    names = dict.fromkeys(type(layer).__name__ for layer in layers)
+    blocks = [Block(name, sum(type(layer).__name__ == name for layer in layers), 0, 0, 0, 0, 0) for name in names]
+    return ModelShape(
+        architecture=type(model).__name__,
+        hidden=0,
+        vocabulary=getattr(config, "vocab_size", 0),
+        max_positions=getattr(config, "max_position_embeddings", None),
+        embeddings=(Weight("all", (sum(parameter.numel() for parameter in model.parameters()),)),),
+        tail=(),
+        blocks=tuple(blocks),
+        outputs=0,
+    )
 
 
 def refuse(work: Work, setup: Setup) -> None:
