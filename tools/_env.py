@@ -37,7 +37,7 @@ def variables() -> dict[str, str]:
     """The environment variables of every command: no hub, pinned torch, one thread where processes share cores."""
     return {
         **os.environ,
-        "PIP_CONSTRAINT": str(ROOT / "tools" / "constraints.txt"),
+        "PIP_CONSTRAINT": os.environ.get("MUDARRIB_CONSTRAINTS", str(ROOT / "tools" / "constraints.txt")),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -87,3 +87,11 @@ def run(command: list[str | Path], **more: str) -> None:
     done = subprocess.run([str(part) for part in command], cwd=ROOT, env={**variables(), **more})
     if done.returncode:
         raise SystemExit(done.returncode)
+
+
+def made_from_groups(*names: str) -> list[str]:
+    """The requirements of dependency groups of the root's pyproject."""
+    import tomllib
+
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    return [requirement for name in names for requirement in groups[name]]
