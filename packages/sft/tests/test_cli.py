@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from mudarrib.sft.cli import flags, main, read
+from mudarrib.sft.dry_run import histogram
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable:FutureWarning")
 
@@ -96,3 +98,43 @@ def test_yaml_values_as_flags():
 def test_the_arguments_answer_without_torch():
     code = "import sys, mudarrib.sft.cli; from mudarrib.sft import SFTConfig; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_lists_in_the_file_reach_fields_that_take_commas():
+    given = {"lora_target_modules": ["q_proj", "v_proj"], "lora_modules_to_save": ["lm_head"]}
+    assert flags(given) == ["--lora_target_modules", "q_proj,v_proj", "--lora_modules_to_save", "lm_head"]
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (["--dataset_name", "nowhere.jsonl"], "dataset_name = 'nowhere.jsonl': .*no such file"),
+        (["--dataset_name", "{}/bad.jsonl"], "dataset_name = .*JSON parse error"),
+        (["--dataset_name", "{}/empty.jsonl"], "dataset_name = .*empty.jsonl"),
+        (["--model_name_or_path", "{}/nowhere"], "model = .*nowhere"),
+        (["--dtype", "foo"], "dtype = 'foo'.*bfloat16"),
+        (["--eval_strategy", "steps", "--eval_steps", "1"], "dataset_test_name = None"),
+        (["--dataset_train_split", "validation"], "dataset_train_split = 'validation'"),
+        (["--attn_implementation", "flex_attention"], "flex_attention.*sdpa"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_mistakes_end_the_command_with_a_line_before_training(files, more, named):
+    (files / "bad.jsonl").write_text("{bad\n")
+    (files / "empty.jsonl").write_text("")
+    if "flex" in str(more):
+        more = [*more, "--model_init_kwargs", "{{}}"]
+    with pytest.raises(SystemExit, match=named):
+        main(["--config", str(files / "run.yaml"), *(word.format(files) for word in more)])
+    assert not (files / "out" / "model.safetensors").exists()
+
+
+def test_every_length_is_in_the_histogram():
+    for lengths in ([7], [3, 3, 4], list(range(1, 100)), [5, 500]):
+        counts = [int(line.rsplit(" ", 1)[1]) for line in histogram(np.array(lengths)).splitlines()]
+        assert sum(counts) == len(lengths) and len(counts) <= 13
+
+
+def test_a_dry_run_of_a_packed_stream_counts_examples(files, capsys):
+    main(["--config", str(files / "run.yaml"), "--dry_run", "--dataset_streaming"])
+    assert "Tokens of an example (of 30)" in capsys.readouterr().out

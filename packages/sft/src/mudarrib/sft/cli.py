@@ -109,6 +109,8 @@ def flags(values: dict[str, Any]) -> list[str]:
         words.append(f"--{name}")
         if isinstance(value, dict):
             words.append(json.dumps(value))
+        elif isinstance(value, list) and name in RunArguments.__dataclass_fields__:  # there, lists have commas
+            words.append(",".join(map(plain, value)))
         else:
             words += [plain(item) for item in (value if isinstance(value, list) else [value])]
     return words
@@ -123,21 +125,28 @@ def load(name: str, split: str, run: RunArguments) -> Any:
     """A data set from a file, a folder or the hub.
 
     Raises:
-        ArgumentError: nothing is there.
+        ArgumentError: nothing is there, or it can't be read.
     """
+    try:
+        return _load(name, split, run)
+    except Exception as error:  # the loaders of datasets raise whatever their parsers do
+        reason = error.__cause__ or error
+        raise ArgumentError("dataset_name", name, f"it can't be loaded: {type(reason).__name__}: {reason}") from error
+
+
+def _load(name: str, split: str, run: RunArguments) -> Any:
     import datasets
 
     path = Path(name)
-    if path.suffix in LOADERS and path.is_file():
+    if path.suffix in LOADERS:
+        if not path.is_file():
+            raise FileNotFoundError("no such file")
         kind = LOADERS[path.suffix]
         return datasets.load_dataset(kind, data_files=name, split="train", streaming=run.dataset_streaming)
     if (path / "dataset_info.json").is_file() or (path / "dataset_dict.json").is_file():
         loaded = datasets.load_from_disk(name)
         return loaded[split] if isinstance(loaded, datasets.DatasetDict) else loaded
-    try:
-        return datasets.load_dataset(name, run.dataset_config, split=split, streaming=run.dataset_streaming)
-    except (FileNotFoundError, ConnectionError, ValueError) as error:
-        raise ArgumentError("dataset_name", name, f"no such file, folder or data set: {error}") from error
+    return datasets.load_dataset(name, run.dataset_config, split=split, streaming=run.dataset_streaming)
 
 
 def make_trainer(run: RunArguments, config: SFTConfig) -> SFTTrainer:
@@ -149,6 +158,7 @@ def make_trainer(run: RunArguments, config: SFTConfig) -> SFTTrainer:
     config.model_init_kwargs = {**options, **{name: value for name, value in chosen.items() if value is not None}}
     evaluates = run.dataset_test_name is not None or config.eval_strategy != "no"
     data = str(run.dataset_name)
+    check_splits(run, evaluates)
     quantized, adapted = quantization(run), adapters(run)
     return SFTTrainer(
         model=run.model_name_or_path,
@@ -158,6 +168,18 @@ def make_trainer(run: RunArguments, config: SFTConfig) -> SFTTrainer:
         quantization_config=quantized,
         peft_config=adapted,
     )
+
+
+def check_splits(run: RunArguments, evaluates: bool) -> None:
+    """Refuse splits of a file, which has none: the model would be evaluated on what it was trained on."""
+    if Path(str(run.dataset_name)).suffix not in LOADERS:
+        return
+    if evaluates and run.dataset_test_name is None:
+        raise ArgumentError(
+            "dataset_test_name", None, f"{run.dataset_name} is all for training; give data to evaluate on"
+        )
+    if run.dataset_train_split != "train":
+        raise ArgumentError("dataset_train_split", run.dataset_train_split, f"{run.dataset_name} has no splits")
 
 
 def adapters(run: RunArguments) -> Any:

@@ -53,7 +53,8 @@ def example_lengths(dataset: Any) -> NDArray[np.int64]:
     if isinstance(dataset, PackedDataset):
         return dataset.plan.lengths
     rows = dataset if not hasattr(dataset, "__len__") else dataset.select(range(min(len(dataset), ROWS_LOOKED_AT)))
-    return np.array([len(row["input_ids"]) for row, _ in zip(rows, range(ROWS_LOOKED_AT), strict=False)])
+    looked_at = [row for row, _ in zip(rows, range(ROWS_LOOKED_AT), strict=False)]
+    return np.array([n for row in looked_at for n in row.get("seq_lengths", [len(row["input_ids"])])])
 
 
 def decoded(trainer: SFTTrainer, batch: dict[str, Any]) -> list[str]:
@@ -74,11 +75,12 @@ def decoded(trainer: SFTTrainer, batch: dict[str, Any]) -> list[str]:
 
 def histogram(lengths: NDArray[np.int64]) -> str:
     """The distribution of lengths as bars of characters."""
-    counts, edges = np.histogram(lengths, bins=min(BARS, max(1, int(lengths.max()))))
-    widest = counts.max()
+    first, last = int(lengths.min()), int(lengths.max())
+    width = math.ceil((last - first + 1) / BARS)
+    counts = np.bincount((lengths - first) // width)
     return "\n".join(
-        f"  {math.ceil(low):>6} … {math.floor(high):<6} {'█' * math.ceil(40 * n / widest)} {n}"
-        for n, low, high in zip(counts, edges[:-1], edges[1:], strict=True)
+        f"  {begin:>6} … {begin + width - 1:<6} {'█' * math.ceil(40 * n / counts.max())} {n}"
+        for begin, n in zip(range(first, last + 1, width), counts.tolist(), strict=True)
     )
 
 

@@ -55,7 +55,10 @@ def with_adapters(model: Any, peft_config: PeftConfig | None, checkpointing: boo
         model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=checkpointing)
     elif checkpointing and hasattr(model, "enable_input_require_grads"):
         model.enable_input_require_grads()
-    return peft.get_peft_model(model, peft_config)
+    try:
+        return peft.get_peft_model(model, peft_config)
+    except ValueError as error:
+        raise ArgumentError("peft_config", type(peft_config).__name__, f"it doesn't suit the model: {error}") from error
 
 
 def merged(model: Any) -> nn.Module:

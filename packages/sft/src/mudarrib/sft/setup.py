@@ -97,7 +97,10 @@ def load_model(model: Any, config: SFTConfig, quantization: QuantizationConfigMi
         if quantization is not None:
             options["quantization_config"] = quantization
         if options.get("dtype") not in (None, "auto") and isinstance(options["dtype"], str):
-            options["dtype"] = getattr(torch, options["dtype"])
+            dtype = getattr(torch, options["dtype"].removeprefix("torch."), None)
+            if not isinstance(dtype, torch.dtype):
+                raise ArgumentError("dtype", options["dtype"], "give a type of torch, such as float32 or bfloat16")
+            options["dtype"] = dtype
         if "quantization_config" not in options:
             options.setdefault("dtype", torch.float32)
         options.setdefault("trust_remote_code", config.trust_remote_code)
@@ -115,7 +118,7 @@ def found(argument: str, name: str) -> Iterator[None]:
     """Say which argument names a folder or a repository that isn't there."""
     try:
         yield
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ImportError) as error:
         raise ArgumentError(argument, name, f"it can't be loaded: {error}") from error
 
 
@@ -131,7 +134,7 @@ def load_tokenizer(processing_class: Any, model: Any, config: SFTConfig) -> Any:
     options = cast("dict[str, Any]", config.model_init_kwargs or {})
     if not name:
         raise ArgumentError("processing_class", None, "the model doesn't say where its tokenizer is; give one")
-    with found("processing_class", name):
+    with found("model", name):
         return AutoTokenizer.from_pretrained(
             name, revision=options.get("revision"), trust_remote_code=config.trust_remote_code
         )
