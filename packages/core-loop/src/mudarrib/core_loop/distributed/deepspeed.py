@@ -10,7 +10,7 @@ from typing import Any
 
 import accelerate
 import torch
-from accelerate.utils import DummyOptim, DummyScheduler
+from accelerate.utils.deepspeed import DummyOptim, DummyScheduler
 
 from ..engine import Build, StepsInBackward, precision_of
 from ..errors import ArgumentError
