@@ -84,7 +84,9 @@ def low_rank(kind: str) -> Callable[[Weight, int, int], int]:
 
     def state(weight: Weight, entry: int, rank: int) -> int:
         if weight.kind != "linear":
-            return row_and_column(weight, entry, rank) if kind == "adafactor" else 2 * FLOAT * weight.count
+            if kind == "adafactor":
+                return row_and_column(weight, entry, rank)
+            return 2 * in_8_bits(weight.count) if kind == "8bit" else 2 * FLOAT * weight.count
         large, small = max(weight.shape), min(weight.shape)
         kept = 1 if kind == "mini" else min(rank, small)
         if kind in ("apollo", "mini"):
