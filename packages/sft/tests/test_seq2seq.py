@@ -171,3 +171,53 @@ def test_plain_arguments_evaluate_without_generation(t5, pairs, tokenizer, run_a
     made = Seq2SeqTrainer(t5(), TrainingArguments(**settings), None, pairs(), pairs(4), tokenizer(add_eos=True))
     made.train()
     assert "eval_loss" in made.evaluate()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"num_beams": 0}, "num_beams = 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens = 0"),
+        ({"num_return_sequences": 2, "num_beams": 2}, "num_return_sequences = 2"),
+    ],
+)
+def test_options_that_can_not_be_are_refused(trainer, pairs, options, named):
+    with pytest.raises(ArgumentError, match=named):
+        trainer().predict(pairs(), **options)
+
+
+def test_more_texts_a_row_are_refused_from_the_config_too(trainer, pairs):
+    made = trainer(generation_config={"num_return_sequences": 2, "num_beams": 2, "max_length": 9})
+    assert made.model.generation_config.max_length == 9, "a dict serves"
+    with pytest.raises(ArgumentError, match="num_return_sequences = 2"):
+        made.predict(pairs())
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"input_ids": [5]}, "labels"),
+        ({"en": "a", "de": "film"}, "labels"),
+        ({"input_ids": "a", "labels": "film"}, "tokenize it"),
+        ({"input_ids": [5], "labels": [99]}, "token 99"),
+    ],
+    ids=["no labels", "texts", "strings", "vocabulary"],
+)
+def test_data_that_can_not_be_learned_from_are_refused(trainer, row, named):
+    with pytest.raises(ArgumentError, match=named):
+        trainer(train_dataset=Dataset.from_list([row] * 4))
+
+
+def test_a_model_that_does_not_generate_is_refused(trainer):
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=40, **shape))
+    with pytest.raises(ArgumentError, match="predict_with_generate"):
+        trainer(model=model)
+    trainer(model=model, predict_with_generate=False)
+
+
+def test_rows_that_are_tokenized_as_they_are_read_serve(trainer, pairs):
+    rows = pairs()
+    texts = Dataset.from_dict({"row": list(range(len(rows)))})
+    lazy = texts.with_transform(lambda batch: rows[batch["row"]])
+    trainer(train_dataset=lazy, remove_unused_columns=False).train()

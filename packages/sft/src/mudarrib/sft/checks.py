@@ -6,8 +6,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import torch
 from datasets import Dataset
+from numpy.typing import NDArray
 from torch import nn
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -56,31 +59,44 @@ def flex_has_backward(device: torch.device) -> bool:
     return True
 
 
-def check_fits(dataset: Any, name: str, model: Any) -> None:
+def check_fits(dataset: Any, name: str, model: Any, columns: tuple[str, ...] = ("input_ids",)) -> None:
     """Refuse tokens that the model has no embedding for, and examples longer than its table of positions.
 
-    A stream is not looked through.
+    What isn't at hand as tokens (a stream, rows that are tokenized as they are read) is not looked through.
     """
     if isinstance(dataset, dict):
         for key, each in dataset.items():
-            check_fits(each, key, model)
-    if not isinstance(dataset, Dataset | PackedDataset) or not hasattr(model, "get_input_embeddings"):
+            check_fits(each, key, model, columns)
+    if not hasattr(model, "get_input_embeddings"):
         return
-    column = dataset.ids if isinstance(dataset, PackedDataset) else TokenColumn.of(dataset, "input_ids")
+    if isinstance(dataset, PackedDataset):
+        _check_tokens(dataset.ids, dataset.plan.lengths, name, model)
+    elif isinstance(dataset, Dataset) and dataset.format["type"] != "custom":
+        for column in set(columns) & set(dataset.column_names):
+            kind = dataset.data.table.field(column).type
+            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+                raise ArgumentError(
+                    f"{name}_dataset", f"{column}: {kind}", "tokenize it: this column holds lists of ids"
+                )
+            if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_integer(kind.value_type):
+                tokens = TokenColumn.of(dataset, column)
+                _check_tokens(tokens, tokens.lengths(), name, model)
+
+
+def _check_tokens(tokens: TokenColumn, lengths: NDArray[np.int64], name: str, model: Any) -> None:
     embeddings = model.get_input_embeddings()
-    known = getattr(embeddings, "num_embeddings", None)
-    if known is not None and column.largest() >= known:
+    known, largest = getattr(embeddings, "num_embeddings", None), tokens.largest()
+    if known is not None and largest >= known:
         raise ArgumentError(
             f"{name}_dataset",
-            f"token {column.largest()}",
+            f"token {largest}",
             f"the model has embeddings of {known} tokens; give the tokenizer that belongs to it, or call "
             "model.resize_token_embeddings(len(tokenizer))",
         )
-    longest = int((dataset.plan.lengths if isinstance(dataset, PackedDataset) else column.lengths()).max(initial=0))
-    table = position_table(model, embeddings)
+    longest, table = int(lengths.max(initial=0)), position_table(model, embeddings)
     if table is not None and longest > table:
         raise ArgumentError(
-            "max_length", longest, f"an example has so many tokens and the model positions for {table}; set max_length"
+            "max_length", longest, f"an example has so many tokens and the model positions for {table}; cut them"
         )
 
 

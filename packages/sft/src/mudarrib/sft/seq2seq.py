@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, GenerationConfig
 
 from mudarrib.core_loop import ArgumentError, PredictionOutput, Trainer, TrainingArguments
 
+from .checks import check_fits
 from .seq2seq_arguments import Seq2SeqTrainingArguments
 
 DEFAULT_NEW_TOKENS = 20  # what `generate` does where nothing is said
@@ -49,6 +51,7 @@ class Seq2SeqTrainer(Trainer):
     ) -> None:
         args = Seq2SeqTrainingArguments("tmp_trainer") if args is None else args
         tokenizer = others.get("tokenizer") if processing_class is None else processing_class
+        self.own_collator = data_collator is None
         if data_collator is None and hasattr(tokenizer, "pad"):
             data_collator = DataCollatorForSeq2Seq(tokenizer, model=model)
         self.generation_options: dict[str, Any] = {}
@@ -56,6 +59,22 @@ class Seq2SeqTrainer(Trainer):
         config = getattr(args, "generation_config", None)
         if config is not None:
             cast(Any, self.model).generation_config = load_generation_config(config)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse a model that can't generate, and data without labels or with tokens that the model doesn't know.
+
+        Raises:
+            ArgumentError: one of these.
+        """
+        if getattr(self.args, "predict_with_generate", False) and not hasattr(self.model, "generate"):
+            raise ArgumentError("predict_with_generate", True, f"{type(self.model).__name__} can't generate")
+        for name, dataset in (("train", self.train_dataset), ("eval", self.eval_dataset)):
+            check_fits(dataset, name, self.model, ("input_ids", "labels"))
+        rows = self.train_dataset
+        plain = isinstance(rows, Dataset) and rows.format["type"] != "custom" and self.args.label_names is None
+        if plain and self.own_collator and not {"labels", "label"} & set(rows.column_names):
+            raise ArgumentError("train_dataset", rows.column_names, "it needs a 'labels' column: the tokens to write")
 
     def evaluate(
         self,
@@ -119,6 +138,13 @@ class Seq2SeqTrainer(Trainer):
         if options.get("num_beams") is None:
             options["num_beams"] = getattr(self.args, "generation_num_beams", None)
         options.setdefault("synced_gpus", True if self.args.deepspeed or self.args.fsdp else None)
+        for name in ("num_beams", "max_length", "max_new_tokens"):
+            if options.get(name) is not None and options[name] < 1:
+                raise ArgumentError(name, options[name], "give a whole number of at least 1")
+        config = getattr(self.model, "generation_config", None)
+        texts = options.get("num_return_sequences") or getattr(config, "num_return_sequences", None) or 1
+        if texts > 1:
+            raise ArgumentError("num_return_sequences", texts, "predictions stand beside labels, one for each row")
         return {name: value for name, value in options.items() if value is not None}
 
     def padded(self, generated: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
@@ -140,13 +166,15 @@ class Seq2SeqTrainer(Trainer):
 
 
 def load_generation_config(config: Any) -> GenerationConfig:
-    """A generation config, from itself, a folder, a file or a name.
+    """A generation config, from itself, a dict, a folder, a file or a name.
 
     Raises:
         ArgumentError: it can't be read, or its options contradict each other.
     """
     if isinstance(config, GenerationConfig):
         loaded = config
+    elif isinstance(config, dict):
+        loaded = GenerationConfig.from_dict(config)
     else:
         path = Path(config)
         folder, name = (path.parent, path.name) if path.is_file() else (config, None)
