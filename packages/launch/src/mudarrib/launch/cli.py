@@ -13,6 +13,7 @@ from typing import Any
 
 from . import cli_plan
 from .errors import ConfigError
+from .phrases import LANGUAGES, of_environment, phrase, use
 
 OK, WRONG, UNUSABLE = 0, 1, 2
 
@@ -24,30 +25,34 @@ def default_path() -> Path:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="mudarrib-launch", description=__doc__)
+    about = phrase("Configs for `accelerate launch`: made, checked, planned, explained and run.")
+    top = argparse.ArgumentParser(prog="mudarrib-launch", description=about)
+    top.add_argument("--lang", choices=LANGUAGES, help=phrase("language of all messages; by default the system's"))
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    new = commands.add_parser("new", help="write a config")
-    new.add_argument("kind", help="ddp, fsdp, fsdp2, deepspeed, deepspeed-plugin or cpu")
-    new.add_argument("-o", "--output", help="file to write ('-' prints it); by default accelerate's own place")
-    new.add_argument("--yes", action="store_true", help="replace a file that is there")
-    new.add_argument("set", nargs="*", metavar="KEY=VALUE", help="other values than the usual ones")
-    check = commands.add_parser("check", help="find what is wrong before anything starts")
-    check.add_argument("config", nargs="?", help="the config; by default accelerate's own")
-    check.add_argument("--fix", action="store_true", help="write what can be mended into the file")
-    check.add_argument("--json", action="store_true", help="findings as JSON")
-    explain = commands.add_parser("explain", help="say in plain words what a config starts")
-    explain.add_argument("config", nargs="?", help="the config; by default accelerate's own")
+    new = commands.add_parser("new", help=phrase("write a config"))
+    new.add_argument("kind", help=phrase("ddp, fsdp, fsdp2, deepspeed, deepspeed-plugin or cpu"))
+    new.add_argument("-o", "--output", help=phrase("file to write ('-' prints it); by default accelerate's own place"))
+    new.add_argument("--yes", action="store_true", help=phrase("replace a file that is there"))
+    new.add_argument("set", nargs="*", metavar="KEY=VALUE", help=phrase("other values than the usual ones"))
+    check = commands.add_parser("check", help=phrase("find what is wrong before anything starts"))
+    check.add_argument("config", nargs="?", help=phrase("the config; by default accelerate's own"))
+    check.add_argument("--fix", action="store_true", help=phrase("write what can be mended into the file"))
+    check.add_argument("--json", action="store_true", help=phrase("findings as JSON"))
+    explain = commands.add_parser("explain", help=phrase("say in plain words what a config starts"))
+    explain.add_argument("config", nargs="?", help=phrase("the config; by default accelerate's own"))
     cli_plan.add(commands)
-    run = commands.add_parser("run", help="check a config, then hand over to accelerate launch")
+    run = commands.add_parser("run", help=phrase("check a config, then hand over to accelerate launch"))
     run.add_argument("config")
-    run.add_argument("script", nargs=argparse.REMAINDER, help="the script and its flags")
+    run.add_argument("script", nargs=argparse.REMAINDER, help=phrase("the script and its flags"))
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns 0 if all is well, 1 if a config is wrong, 2 if it cannot be used."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    use(language_of(given))
     top = parser()
-    options, rest = top.parse_known_args(arguments)
+    options, rest = top.parse_known_args(given)
     if options.command in ("new", "plan"):
         # argparse takes no KEY=VALUE after a flag; people write it there.
         options.set += [item for item in rest if "=" in item and not item.startswith("-")]
@@ -60,6 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"mudarrib-launch: {error}", file=sys.stderr)
         return UNUSABLE
+
+
+def language_of(arguments: Sequence[str]) -> str:
+    """The language that is asked for; known before the words are parsed, since help is in it, too."""
+    for number, word in enumerate(arguments):
+        said = word.removeprefix("--lang=") if word.startswith("--lang=") else None
+        if word == "--lang" and number + 1 < len(arguments):
+            said = arguments[number + 1]
+        if said in LANGUAGES:
+            return str(said)
+    return of_environment()
 
 
 def typed(text: str) -> Any:
@@ -75,7 +91,7 @@ def changes_of(items: Sequence[str]) -> dict[str, Any]:
     for item in items:
         key, equals, value = item.partition("=")
         if not equals:
-            raise ConfigError("KEY=VALUE", item, "write it as num_processes=4")
+            raise ConfigError("KEY=VALUE", item, phrase("write it as num_processes=4"))
         changes[key] = typed(value)
     return changes
 
@@ -94,7 +110,7 @@ def make(options: argparse.Namespace) -> int:
         return OK
     path = Path(options.output).expanduser() if options.output else default_path()
     if path.exists() and not options.yes:
-        raise ConfigError("--output", str(path), "the file is there: give --yes to replace it, or another name")
+        raise ConfigError("--output", str(path), phrase("the file is there: give --yes to replace it, or another name"))
     write(config, path)
     print(path)
     return OK
@@ -118,9 +134,14 @@ def check(options: argparse.Namespace) -> int:
         for finding in found:
             line, column = finding.place or (0, 0)
             where = f"{config.path}:{line}:{column}" if line else str(config.path)
-            print(f"{where}: {finding.code} {finding.message}\n    {finding.consequence}\n    Fix: {finding.fix}.")
-        print(f"{len(found)} found." if found else f"{config.path}: nothing wrong was found.")
-    return WRONG if found else OK
+            print(f"{where}: {finding.code} {finding.message}\n    {finding.consequence}")
+            print(phrase("    Fix: {fix}.", fix=finding.fix))
+        print(
+            phrase("{count} found.", count=len(found))
+            if found
+            else phrase("{path}: nothing wrong was found.", path=config.path)
+        )
+    return WRONG if any(finding.stops for finding in found) else OK
 
 
 def mend(config: Any, found: Sequence[Any]) -> bool:
@@ -149,7 +170,7 @@ def run(options: argparse.Namespace) -> int:
     if code:
         return code
     if not options.script:
-        raise ConfigError("script", None, "give the script to launch, after the config")
+        raise ConfigError("script", None, phrase("give the script to launch, after the config"))
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", options.config, *options.script]
     sys.stdout.flush()
     os.execv(sys.executable, command)

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from .errors import ConfigError
+from .phrases import phrase
 
 Place = tuple[int, int]
 Span = tuple[int, int]
@@ -73,7 +74,9 @@ def read(path: str | Path) -> Config:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError("CONFIG", str(path), f"give the path of a config file ({error.strerror})") from error
+        raise ConfigError(
+            "CONFIG", str(path), phrase("give the path of a config file ({strerror})", strerror=error.strerror)
+        ) from error
     config = parse(text)
     config.path = file
     return config
@@ -90,12 +93,12 @@ def parse(text: str) -> Config:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        where = phrase("line {line}, column {column}: ", line=mark.line + 1, column=mark.column + 1) if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ConfigError("CONFIG", "not valid YAML", f"{where}{problem}") from error
     if not isinstance(values, dict):
         raise ConfigError(
-            "CONFIG", type(values).__name__, "give a mapping of keys to values; the file is empty or a list"
+            "CONFIG", type(values).__name__, phrase("give a mapping of keys to values; the file is empty or a list")
         )
     config = Config({str(key): value for key, value in values.items()}, text=text)
     note_places(node, "", config)

@@ -6,6 +6,7 @@ from typing import Any
 
 from .config import Config
 from .errors import ConfigError
+from .phrases import phrase
 
 BASE: dict[str, Any] = {
     "compute_environment": "LOCAL_MACHINE",
@@ -67,7 +68,7 @@ def new(kind: str, **changes: Any) -> Config:
         ConfigError: the kind is unknown, or a key that its configs do not have.
     """
     if kind not in KINDS:
-        raise ConfigError("kind", kind, f"give one of {', '.join(KINDS)}")
+        raise ConfigError("kind", kind, phrase("give one of {known}", known=", ".join(KINDS)))
     values = {**BASE, **_of_kind(kind)}
     section = next((name for name in ("fsdp_config", "deepspeed_config") if name in values), None)
     for name, value in changes.items():
@@ -80,7 +81,7 @@ def new(kind: str, **changes: Any) -> Config:
         elif name in values or name in ("gpu_ids", "main_process_ip", "main_process_port"):
             values[name] = value
         else:
-            raise ConfigError(name, value, f"a {kind} config has no such key")
+            raise ConfigError(name, value, phrase("a {kind} config has no such key", kind=kind))
     return Config(values)
 
 

@@ -28,6 +28,7 @@ class Finding:
         fix: What to do.
         value: What to set the key to, where that is clear; `...` where it is not.
         rename: What to call the key, where it is misspelt.
+        stops: Whether a run of it makes no sense; else it is said and no more.
         place: Line and column in the file, if known.
     """
 
@@ -38,6 +39,7 @@ class Finding:
     fix: str
     value: Any = ...
     rename: str | None = None
+    stops: bool = True
     place: Place | None = None
 
 

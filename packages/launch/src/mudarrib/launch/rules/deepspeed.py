@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import keys
 from ..config import Config
+from ..phrases import phrase
 from .base import nearest, rule
 
 Findings = Iterator[dict[str, Any]]
@@ -25,9 +26,9 @@ def zero_stage(config: Config) -> Findings:
     if value is not None and value not in (0, 1, 2, 3):
         yield {
             "key": "deepspeed_config.zero_stage",
-            "message": f"there is no ZeRO stage {value!r}",
-            "consequence": "it is accepted, and each process fails after its imports.",
-            "fix": "give 0, 1, 2 or 3",
+            "message": phrase("there is no ZeRO stage {value!r}", value=value),
+            "consequence": phrase("it is accepted, and each process fails after its imports."),
+            "fix": phrase("give 0, 1, 2 or 3"),
         }
 
 
@@ -40,9 +41,9 @@ def offload_device(config: Config) -> Findings:
             near = nearest(value, keys.DEVICES)
             yield {
                 "key": f"deepspeed_config.{key}",
-                "message": f"{value!r} is no device to offload to",
-                "consequence": "each process fails after its imports.",
-                "fix": f"give one of {', '.join(keys.DEVICES)}",
+                "message": phrase("{value!r} is no device to offload to", value=value),
+                "consequence": phrase("each process fails after its imports."),
+                "fix": phrase("give one of {known}", known=", ".join(keys.DEVICES)),
                 "value": near if near else ...,
             }
 
@@ -55,9 +56,9 @@ def offload_path(config: Config) -> Findings:
         if found.get(f"offload_{kind}_device") == "nvme" and not found.get(f"offload_{kind}_nvme_path"):
             yield {
                 "key": f"deepspeed_config.offload_{kind}_device",
-                "message": f"nvme without offload_{kind}_nvme_path",
-                "consequence": "each process fails when DeepSpeed starts.",
-                "fix": f"give offload_{kind}_nvme_path",
+                "message": phrase("nvme without offload_{kind}_nvme_path", kind=kind),
+                "consequence": phrase("each process fails when DeepSpeed starts."),
+                "fix": phrase("give offload_{kind}_nvme_path", kind=kind),
             }
 
 
@@ -70,9 +71,9 @@ def file_and_plugin(config: Config) -> Findings:
     for key in [key for key in found if key in keys.DEEPSPEED and key not in keys.WITH_FILE]:
         yield {
             "key": f"deepspeed_config.{key}",
-            "message": f"{key} beside deepspeed_config_file",
-            "consequence": "accelerate says that it will be ignored, and stops.",
-            "fix": "set it in the JSON file, and remove it here",
+            "message": phrase("{key} beside deepspeed_config_file", key=key),
+            "consequence": phrase("accelerate says that it will be ignored, and stops."),
+            "fix": phrase("set it in the JSON file, and remove it here"),
         }
 
 
@@ -83,9 +84,9 @@ def precision_and_file(config: Config) -> Findings:
     if "deepspeed_config_file" in section(config) and value not in ("no", False, None):
         yield {
             "key": "mixed_precision",
-            "message": "mixed_precision beside deepspeed_config_file",
-            "consequence": "accelerate says that it will be ignored, and stops.",
-            "fix": 'set "bf16": {"enabled": true} in the JSON file, and mixed_precision: \'no\' here',
+            "message": phrase("mixed_precision beside deepspeed_config_file"),
+            "consequence": phrase("accelerate says that it will be ignored, and stops."),
+            "fix": phrase('set "bf16": {"enabled": true} in the JSON file, and mixed_precision: \'no\' here'),
             "value": "no",
         }
 
@@ -107,9 +108,9 @@ def file_exists(config: Config) -> Findings:
     if path is not None and config.path is not None and not path.is_file():
         yield {
             "key": "deepspeed_config.deepspeed_config_file",
-            "message": f"there is no file {given!r}",
-            "consequence": "each process fails after its imports, with two chained tracebacks.",
-            "fix": "give the path of the JSON file, from where you launch",
+            "message": phrase("there is no file {given!r}", given=given),
+            "consequence": phrase("each process fails after its imports, with two chained tracebacks."),
+            "fix": phrase("give the path of the JSON file, from where you launch"),
         }
 
 
@@ -127,9 +128,9 @@ def file_is_json(config: Config) -> Findings:
     if not ok:
         yield {
             "key": "deepspeed_config.deepspeed_config_file",
-            "message": f"{given!r} cannot be read: {where}",
-            "consequence": "each process fails after its imports.",
-            "fix": "mend the JSON file",
+            "message": phrase("{given!r} cannot be read: {where}", given=given, where=where),
+            "consequence": phrase("each process fails after its imports."),
+            "fix": phrase("mend the JSON file"),
         }
 
 
@@ -140,9 +141,11 @@ def parameters_need_stage_3(config: Config) -> Findings:
     if found.get("zero_stage") in (0, 1) and found.get("offload_param_device") in ("cpu", "nvme"):
         yield {
             "key": "deepspeed_config.offload_param_device",
-            "message": f"parameters are offloaded at ZeRO stage {found.get('zero_stage')}",
-            "consequence": "it has no effect: parameters are whole on each device.",
-            "fix": "set zero_stage: 3, or offload_param_device: none",
+            "message": phrase(
+                "parameters are offloaded at ZeRO stage {zero_stage}", zero_stage=found.get("zero_stage")
+            ),
+            "consequence": phrase("it has no effect: parameters are whole on each device."),
+            "fix": phrase("set zero_stage: 3, or offload_param_device: none"),
             "value": "none",
         }
 
@@ -153,9 +156,9 @@ def missing_section(config: Config) -> Findings:
     if config.kind == "DEEPSPEED" and not config.section("deepspeed_config"):
         yield {
             "key": "distributed_type",
-            "message": "DEEPSPEED without a deepspeed_config",
-            "consequence": "DeepSpeed runs with its defaults, ZeRO stage 2.",
-            "fix": "give a deepspeed_config, with deepspeed_config_file or zero_stage",
+            "message": phrase("DEEPSPEED without a deepspeed_config"),
+            "consequence": phrase("DeepSpeed runs with its defaults, ZeRO stage 2."),
+            "fix": phrase("give a deepspeed_config, with deepspeed_config_file or zero_stage"),
         }
 
 
@@ -175,7 +178,11 @@ def numbers(config: Config) -> Findings:
         if not ok:
             yield {
                 "key": f"deepspeed_config.{key}",
-                "message": f"{key} is {value!r}",
-                "consequence": "each process fails when DeepSpeed starts.",
-                "fix": f"give {'a whole number' if least else 'a number'} of at least {least}",
+                "message": phrase("{key} is {value!r}", key=key, value=value),
+                "consequence": phrase("each process fails when DeepSpeed starts."),
+                "fix": phrase(
+                    "give {what} of at least {least}",
+                    what=phrase("a whole number") if least else phrase("a number"),
+                    least=least,
+                ),
             }

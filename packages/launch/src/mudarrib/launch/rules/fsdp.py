@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import keys
 from ..config import Config
+from ..phrases import phrase
 from .base import nearest, rule
 
 Findings = Iterator[dict[str, Any]]
@@ -26,9 +27,10 @@ def _choice(config: Config, key: str, known: tuple[str, ...], consequence: str) 
         near = nearest(str(value).upper(), known)
         yield {
             "key": f"fsdp_config.{key}",
-            "message": f"{value!r} is no {key}" + (f", did you mean {near}?" if near else ""),
+            "message": phrase("{value!r} is no {key}", value=value, key=key)
+            + (phrase(", did you mean {near}?", near=near) if near else ""),
             "consequence": consequence,
-            "fix": f"give one of {', '.join(known)}",
+            "fix": phrase("give one of {known}", known=", ".join(known)),
             "value": near if near else ...,
         }
 
@@ -40,27 +42,32 @@ def sharding_strategy(config: Config) -> Findings:
     if not is_fsdp(config) or value is None or str(value) in ("1", "2", "3", "4", "5"):
         return
     yield from _choice(
-        config, "fsdp_sharding_strategy", keys.SHARDING, "it is accepted, and each process fails after its imports."
+        config,
+        "fsdp_sharding_strategy",
+        keys.SHARDING,
+        phrase("it is accepted, and each process fails after its imports."),
     )
 
 
 @rule("F002")
 def wrap_policy(config: Config) -> Findings:
     """The wrap policy is one of three."""
-    yield from _choice(config, "fsdp_auto_wrap_policy", keys.WRAPPING, "each process fails after its imports.")
+    yield from _choice(config, "fsdp_auto_wrap_policy", keys.WRAPPING, phrase("each process fails after its imports."))
 
 
 @rule("F003")
 def state_dict_type(config: Config) -> Findings:
     """The state-dict type is one of three."""
-    yield from _choice(config, "fsdp_state_dict_type", keys.STATE_DICTS, "each process fails with a bare KeyError.")
+    yield from _choice(
+        config, "fsdp_state_dict_type", keys.STATE_DICTS, phrase("each process fails with a bare KeyError.")
+    )
 
 
 @rule("F004")
 def backward_prefetch(config: Config) -> Findings:
     """The backward prefetch is one of three."""
     for key in ("fsdp_backward_prefetch", "fsdp_backward_prefetch_policy"):
-        yield from _choice(config, key, keys.PREFETCH, "each process fails after its imports.")
+        yield from _choice(config, key, keys.PREFETCH, phrase("each process fails after its imports."))
 
 
 @rule("F005")
@@ -69,9 +76,9 @@ def fsdp_version(config: Config) -> Findings:
     if is_fsdp(config) and version(config) not in (1, 2):
         yield {
             "key": "fsdp_config.fsdp_version",
-            "message": f"there is no FSDP version {version(config)!r}",
-            "consequence": "each process fails after its imports.",
-            "fix": "give 1 or 2",
+            "message": phrase("there is no FSDP version {version!r}", version=version(config)),
+            "consequence": phrase("each process fails after its imports."),
+            "fix": phrase("give 1 or 2"),
             "value": 2,
         }
 
@@ -84,9 +91,9 @@ def old_keys_in_version_2(config: Config) -> Findings:
             if key in config.section("fsdp_config"):
                 yield {
                     "key": f"fsdp_config.{key}",
-                    "message": f"{key} is a key of FSDP version 1",
-                    "consequence": "it is ignored.",
-                    "fix": "remove it; fsdp_reshard_after_forward takes the place of fsdp_sharding_strategy",
+                    "message": phrase("{key} is a key of FSDP version 1", key=key),
+                    "consequence": phrase("it is ignored."),
+                    "fix": phrase("remove it; fsdp_reshard_after_forward takes the place of fsdp_sharding_strategy"),
                 }
 
 
@@ -97,9 +104,9 @@ def new_keys_in_version_1(config: Config) -> Findings:
     if is_fsdp(config) and version(config) == 1 and isinstance(value, bool):
         yield {
             "key": "fsdp_config.fsdp_reshard_after_forward",
-            "message": "fsdp_reshard_after_forward: true or false is of FSDP version 2",
-            "consequence": "version 1 takes it for a sharding strategy and fails.",
-            "fix": "set fsdp_version: 2, or fsdp_sharding_strategy",
+            "message": phrase("fsdp_reshard_after_forward: true or false is of FSDP version 2"),
+            "consequence": phrase("version 1 takes it for a sharding strategy and fails."),
+            "fix": phrase("set fsdp_version: 2, or fsdp_sharding_strategy"),
         }
 
 
@@ -112,9 +119,9 @@ def wrap_class_is_named(config: Config) -> Findings:
     if is_fsdp(config) and by_layer and value is not None and not str(value).strip():
         yield {
             "key": "fsdp_config.fsdp_transformer_layer_cls_to_wrap",
-            "message": "the layer class is empty",
-            "consequence": "each process fails after it has built the model.",
-            "fix": "give the class of a layer, such as BertLayer, or remove the key to take the model's own",
+            "message": phrase("the layer class is empty"),
+            "consequence": phrase("each process fails after it has built the model."),
+            "fix": phrase("give the class of a layer, such as BertLayer, or remove the key to take the model's own"),
         }
 
 
@@ -126,9 +133,9 @@ def least_parameters(config: Config) -> Findings:
     if is_fsdp(config) and by_size and not section.get("fsdp_min_num_params"):
         yield {
             "key": "fsdp_config.fsdp_auto_wrap_policy",
-            "message": "SIZE_BASED_WRAP without fsdp_min_num_params",
-            "consequence": "the whole model is one unit: nothing is saved.",
-            "fix": "give fsdp_min_num_params, such as 100000000",
+            "message": phrase("SIZE_BASED_WRAP without fsdp_min_num_params"),
+            "consequence": phrase("the whole model is one unit: nothing is saved."),
+            "fix": phrase("give fsdp_min_num_params, such as 100000000"),
         }
 
 
@@ -138,9 +145,12 @@ def on_cpu(config: Config) -> Findings:
     if is_fsdp(config) and config.get("use_cpu") is True:
         yield {
             "key": "use_cpu",
-            "message": "FSDP with use_cpu",
-            "consequence": "accelerate runs DDP instead, every process with all parameters, without a word.",
-            "fix": "set use_cpu: false, or distributed_type: MULTI_GPU",
+            "message": phrase("FSDP with use_cpu"),
+            "consequence": phrase(
+                "accelerate by itself runs DDP instead, every process with all parameters, without a word."
+            ),
+            "fix": phrase("train with mudarrib-core-loop, which shards on the CPU too, or set use_cpu: false"),
+            "stops": False,
         }
 
 
@@ -156,9 +166,9 @@ def efficient_loading_needs_sync(config: Config) -> Findings:
     ):
         yield {
             "key": "fsdp_config.fsdp_sync_module_states",
-            "message": "fsdp_cpu_ram_efficient_loading without fsdp_sync_module_states",
-            "consequence": "all processes but the first would train on empty weights; accelerate stops.",
-            "fix": "set fsdp_sync_module_states: true",
+            "message": phrase("fsdp_cpu_ram_efficient_loading without fsdp_sync_module_states"),
+            "consequence": phrase("all processes but the first would train on empty weights; accelerate stops."),
+            "fix": phrase("set fsdp_sync_module_states: true"),
             "value": True,
         }
 
@@ -169,9 +179,9 @@ def missing_section(config: Config) -> Findings:
     if is_fsdp(config) and not config.section("fsdp_config"):
         yield {
             "key": "distributed_type",
-            "message": "FSDP without an fsdp_config",
-            "consequence": "the whole model is one unit: no layer is freed while another computes.",
-            "fix": "give an fsdp_config with fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
+            "message": phrase("FSDP without an fsdp_config"),
+            "consequence": phrase("the whole model is one unit: no layer is freed while another computes."),
+            "fix": phrase("give an fsdp_config with fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP"),
         }
 
 
@@ -184,8 +194,8 @@ def nested_booleans(config: Config) -> Findings:
         if key not in ("fsdp_backward_prefetch", "fsdp_min_num_params") and isinstance(value, str):
             yield {
                 "key": f"fsdp_config.{key}",
-                "message": f"{key} is the text {value!r}",
-                "consequence": "it may count as true whatever it says.",
-                "fix": "write true or false without quotes",
+                "message": phrase("{key} is the text {value!r}", key=key, value=value),
+                "consequence": phrase("it may count as true whatever it says."),
+                "fix": phrase("write true or false without quotes"),
                 "value": value.lower() not in ("false", "no", "0"),
             }

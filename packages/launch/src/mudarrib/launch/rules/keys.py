@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import keys
 from ..config import Config
+from ..phrases import phrase
 from .base import nearest, rule
 
 Findings = Iterator[dict[str, Any]]
@@ -20,9 +21,10 @@ def unknown_key(config: Config) -> Findings:
             near = nearest(key, keys.COMMON)
             yield {
                 "key": key,
-                "message": f"unknown key {key!r}" + (f", did you mean {near!r}?" if near else ""),
-                "consequence": "accelerate launch refuses the whole file, without naming the right key.",
-                "fix": f"rename it to {near}" if near else "remove it",
+                "message": phrase("unknown key {key!r}", key=key)
+                + (phrase(", did you mean {near!r}?", near=near) if near else ""),
+                "consequence": phrase("accelerate launch refuses the whole file, without naming the right key."),
+                "fix": phrase("rename it to {near}", near=near) if near else phrase("remove it"),
                 "rename": near,
             }
 
@@ -36,9 +38,10 @@ def unknown_nested_key(config: Config) -> Findings:
                 near = nearest(key, known)
                 yield {
                     "key": f"{section}.{key}",
-                    "message": f"unknown key {key!r} in {section}" + (f", did you mean {near!r}?" if near else ""),
-                    "consequence": "it is ignored without a word; the setting keeps its default.",
-                    "fix": f"rename it to {near}" if near else "remove it",
+                    "message": phrase("unknown key {key!r} in {section}", key=key, section=section)
+                    + (phrase(", did you mean {near!r}?", near=near) if near else ""),
+                    "consequence": phrase("it is ignored without a word; the setting keeps its default."),
+                    "fix": phrase("rename it to {near}", near=near) if near else phrase("remove it"),
                     "rename": near,
                 }
 
@@ -49,9 +52,9 @@ def missing_type(config: Config) -> Findings:
     if config.get("distributed_type") is None:
         yield {
             "key": "distributed_type",
-            "message": "distributed_type is missing",
-            "consequence": "accelerate launch stops: a distributed_type must be specified.",
-            "fix": f"give one of {', '.join(keys.TYPES)}",
+            "message": phrase("distributed_type is missing"),
+            "consequence": phrase("accelerate launch stops: a distributed_type must be specified."),
+            "fix": phrase("give one of {known}", known=", ".join(keys.TYPES)),
         }
 
 
@@ -64,9 +67,12 @@ def unknown_type(config: Config) -> Findings:
         near = aliases.get(str(value).lower()) or nearest(str(value).upper(), keys.TYPES)
         yield {
             "key": "distributed_type",
-            "message": f"{value!r} is no distributed_type" + (f", did you mean {near}?" if near else ""),
-            "consequence": "accelerate launch stops with a traceback that lists no choices.",
-            "fix": f"give {near}" if near else f"give one of {', '.join(keys.TYPES)}",
+            "message": phrase("{value!r} is no distributed_type", value=value)
+            + (phrase(", did you mean {near}?", near=near) if near else ""),
+            "consequence": phrase("accelerate launch stops with a traceback that lists no choices."),
+            "fix": phrase("give {near}", near=near)
+            if near
+            else phrase("give one of {known}", known=", ".join(keys.TYPES)),
             "value": near if near else ...,
         }
 
@@ -79,9 +85,9 @@ def section_is_a_mapping(config: Config) -> Findings:
         if value is not None and not isinstance(value, dict):
             yield {
                 "key": section,
-                "message": f"{section} is {type(value).__name__}, not a mapping",
-                "consequence": "it is accepted, and the run fails in each process after its imports.",
-                "fix": "write its keys indented below it",
+                "message": phrase("{section} is {type}, not a mapping", section=section, type=type(value).__name__),
+                "consequence": phrase("it is accepted, and the run fails in each process after its imports."),
+                "fix": phrase("write its keys indented below it"),
             }
 
 
@@ -92,9 +98,11 @@ def section_of_another_kind(config: Config) -> Findings:
         if config.section(section) and config.kind != kind:
             yield {
                 "key": section,
-                "message": f"{section} is given, but distributed_type is {config.kind}",
-                "consequence": "the section is ignored without a word.",
-                "fix": f"set distributed_type to {kind}, or remove the section",
+                "message": phrase(
+                    "{section} is given, but distributed_type is {kind}", section=section, kind=config.kind
+                ),
+                "consequence": phrase("the section is ignored without a word."),
+                "fix": phrase("set distributed_type to {kind}, or remove the section", kind=kind),
             }
 
 
@@ -105,9 +113,9 @@ def compute_environment(config: Config) -> Findings:
     if value not in ("LOCAL_MACHINE", "AMAZON_SAGEMAKER"):
         yield {
             "key": "compute_environment",
-            "message": f"{value!r} is no compute_environment",
-            "consequence": "the file is read as a SageMaker config, and its keys are called unknown.",
-            "fix": "give LOCAL_MACHINE",
+            "message": phrase("{value!r} is no compute_environment", value=value),
+            "consequence": phrase("the file is read as a SageMaker config, and its keys are called unknown."),
+            "fix": phrase("give LOCAL_MACHINE"),
             "value": "LOCAL_MACHINE",
         }
 
@@ -120,9 +128,9 @@ def rendezvous_backend(config: Config) -> Findings:
         near = nearest(value, keys.BACKENDS)
         yield {
             "key": "rdzv_backend",
-            "message": f"{value!r} is no rendezvous backend",
-            "consequence": "the launch fails when the processes are to meet.",
-            "fix": f"give {near or 'static'}",
+            "message": phrase("{value!r} is no rendezvous backend", value=value),
+            "consequence": phrase("the launch fails when the processes are to meet."),
+            "fix": phrase("give {near}", near=near or "static"),
             "value": near or "static",
         }
 
@@ -133,9 +141,9 @@ def old_fp16(config: Config) -> Findings:
     if "fp16" in config.values:
         yield {
             "key": "fp16",
-            "message": "fp16 is an old key",
-            "consequence": "it is turned into mixed_precision: fp16, whatever mixed_precision says.",
-            "fix": "remove it and set mixed_precision",
+            "message": phrase("fp16 is an old key"),
+            "consequence": phrase("it is turned into mixed_precision: fp16, whatever mixed_precision says."),
+            "fix": phrase("remove it and set mixed_precision"),
         }
 
 
@@ -148,8 +156,9 @@ def dynamo_backend(config: Config) -> Findings:
             near = nearest(str(value).upper(), keys.DYNAMO)
             yield {
                 "key": key,
-                "message": f"{value!r} is no dynamo backend" + (f", did you mean {near}?" if near else ""),
-                "consequence": "the launch stops with a traceback.",
-                "fix": f"give one of {', '.join(keys.DYNAMO)}",
+                "message": phrase("{value!r} is no dynamo backend", value=value)
+                + (phrase(", did you mean {near}?", near=near) if near else ""),
+                "consequence": phrase("the launch stops with a traceback."),
+                "fix": phrase("give one of {known}", known=", ".join(keys.DYNAMO)),
                 "value": near if near else ...,
             }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..config import Config
+from ..phrases import phrase
 from .base import rule
 
 Findings = Iterator[dict[str, Any]]
@@ -18,9 +19,11 @@ def _count(config: Config, key: str, consequence: str) -> Findings:
     if value is not None and (number is None or number < 1 or isinstance(value, str | float)):
         yield {
             "key": key,
-            "message": f"{key} is {value!r}, not a whole number of at least 1",
+            "message": phrase("{key} is {value!r}, not a whole number of at least 1", key=key, value=value),
             "consequence": consequence,
-            "fix": f"give {number}" if number is not None and number >= 1 else "give a number such as 2",
+            "fix": phrase("give {number}", number=number)
+            if number is not None and number >= 1
+            else phrase("give a number such as 2"),
             "value": number if number is not None and number >= 1 else ...,
         }
 
@@ -28,13 +31,13 @@ def _count(config: Config, key: str, consequence: str) -> Findings:
 @rule("M001")
 def processes_is_a_count(config: Config) -> Findings:
     """num_processes must be a whole number of at least 1."""
-    yield from _count(config, "num_processes", "it is accepted, and the launch fails or starts something else.")
+    yield from _count(config, "num_processes", phrase("it is accepted, and the launch fails or starts something else."))
 
 
 @rule("M002")
 def machines_is_a_count(config: Config) -> Findings:
     """num_machines must be a whole number of at least 1."""
-    yield from _count(config, "num_machines", "it is accepted, and the launch fails or starts something else.")
+    yield from _count(config, "num_machines", phrase("it is accepted, and the launch fails or starts something else."))
 
 
 @rule("M003")
@@ -43,9 +46,9 @@ def processes_missing(config: Config) -> Findings:
     if config.get("num_processes") is None and config.kind not in ("NO", "None"):
         yield {
             "key": "num_processes",
-            "message": "num_processes is missing",
-            "consequence": "the number of processes depends on the machine that launches.",
-            "fix": "give the number of processes over all machines",
+            "message": phrase("num_processes is missing"),
+            "consequence": phrase("the number of processes depends on the machine that launches."),
+            "fix": phrase("give the number of processes over all machines"),
         }
 
 
@@ -56,9 +59,13 @@ def processes_fit_machines(config: Config) -> Findings:
     if processes and machines and machines > 1 and processes % machines:
         yield {
             "key": "num_processes",
-            "message": f"{processes} processes do not divide among {machines} machines",
-            "consequence": "the machines wait for each other without a line of output.",
-            "fix": f"give a multiple of {machines}; num_processes counts all machines together",
+            "message": phrase(
+                "{processes} processes do not divide among {machines} machines", processes=processes, machines=machines
+            ),
+            "consequence": phrase("the machines wait for each other without a line of output."),
+            "fix": phrase(
+                "give a multiple of {machines}; num_processes counts all machines together", machines=machines
+            ),
         }
 
 
@@ -71,9 +78,13 @@ def rank_in_range(config: Config) -> Findings:
     if rank is not None and not 0 <= rank < machines:
         yield {
             "key": "machine_rank",
-            "message": f"machine_rank is {config.get('machine_rank')!r}, but there are {machines} machines",
-            "consequence": "it is accepted; this machine never joins the others.",
-            "fix": f"give 0 to {machines - 1}, another one on each machine",
+            "message": phrase(
+                "machine_rank is {machine_rank!r}, but there are {machines} machines",
+                machine_rank=config.get("machine_rank"),
+                machines=machines,
+            ),
+            "consequence": phrase("it is accepted; this machine never joins the others."),
+            "fix": phrase("give 0 to {machines}, another one on each machine", machines=machines - 1),
             "value": 0 if machines == 1 else ...,
         }
 
@@ -90,9 +101,9 @@ def main_address(config: Config) -> Findings:
     if address is None or unreachable:
         yield {
             "key": "main_process_ip",
-            "message": f"main_process_ip is {address!r}, which other machines cannot reach",
-            "consequence": "the launch waits for the other machines without a line of output.",
-            "fix": "give the address of the first machine in its network",
+            "message": phrase("main_process_ip is {address!r}, which other machines cannot reach", address=address),
+            "consequence": phrase("the launch waits for the other machines without a line of output."),
+            "fix": phrase("give the address of the first machine in its network"),
         }
 
 
@@ -106,9 +117,9 @@ def main_port(config: Config) -> Findings:
     if port is None or not (port == 0 or 1024 <= port <= 65535) or (several and port == 0):
         yield {
             "key": "main_process_port",
-            "message": f"main_process_port is {value!r}",
-            "consequence": "the processes cannot meet; with a text the launch fails after its imports.",
-            "fix": "give the same free port from 1024 to 65535 on every machine, such as 29500",
+            "message": phrase("main_process_port is {value!r}", value=value),
+            "consequence": phrase("the processes cannot meet; with a text the launch fails after its imports."),
+            "fix": phrase("give the same free port from 1024 to 65535 on every machine, such as 29500"),
             "value": 29500,
         }
 
@@ -119,9 +130,9 @@ def one_process_of_many(config: Config) -> Findings:
     if config.kind.startswith("MULTI_") and config.number("num_processes") == 1:
         yield {
             "key": "num_processes",
-            "message": f"{config.kind} with 1 process",
-            "consequence": "one process trains, with the cost of DDP and none of its use.",
-            "fix": "give the number of processes, or distributed_type: NO",
+            "message": phrase("{kind} with 1 process", kind=config.kind),
+            "consequence": phrase("one process trains, with the cost of DDP and none of its use."),
+            "fix": phrase("give the number of processes, or distributed_type: NO"),
         }
 
 
@@ -132,9 +143,11 @@ def multi_cpu_needs_mpi(config: Config) -> Findings:
     if config.kind == "MULTI_CPU" and (config.number("num_processes") or 1) > 1 and not hostfile:
         yield {
             "key": "distributed_type",
-            "message": "MULTI_CPU without an MPI host file",
-            "consequence": "one plain process starts, without a word about the others.",
-            "fix": "set distributed_type: MULTI_GPU with use_cpu: true, which starts gloo processes on this machine",
+            "message": phrase("MULTI_CPU without an MPI host file"),
+            "consequence": phrase("one plain process starts, without a word about the others."),
+            "fix": phrase(
+                "set distributed_type: MULTI_GPU with use_cpu: true, which starts gloo processes on this machine"
+            ),
             "value": "MULTI_GPU",
         }
 
@@ -145,9 +158,11 @@ def several_processes_of_no_type(config: Config) -> Findings:
     if config.kind == "NO" and (config.number("num_processes") or 1) > 1:
         yield {
             "key": "distributed_type",
-            "message": f"distributed_type NO with {config.get('num_processes')} processes",
-            "consequence": "one process starts.",
-            "fix": "set distributed_type: MULTI_GPU, or num_processes: 1",
+            "message": phrase(
+                "distributed_type NO with {num_processes} processes", num_processes=config.get("num_processes")
+            ),
+            "consequence": phrase("one process starts."),
+            "fix": phrase("set distributed_type: MULTI_GPU, or num_processes: 1"),
         }
 
 
@@ -163,7 +178,12 @@ def gpu_ids(config: Config) -> Findings:
     if malformed or (processes is not None and len(numbers) < processes // machines):
         yield {
             "key": "gpu_ids",
-            "message": f"gpu_ids is {value!r} for {processes} processes on {machines} machines",
-            "consequence": "processes share a device or find none.",
-            "fix": "give 'all', or one number for each process of this machine, such as '0,1'",
+            "message": phrase(
+                "gpu_ids is {value!r} for {processes} processes on {machines} machines",
+                value=value,
+                processes=processes,
+                machines=machines,
+            ),
+            "consequence": phrase("processes share a device or find none."),
+            "fix": phrase("give 'all', or one number for each process of this machine, such as '0,1'"),
         }

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import keys
 from ..config import Config
+from ..phrases import phrase
 from .base import nearest, rule
 
 Findings = Iterator[dict[str, Any]]
@@ -19,9 +20,13 @@ def unquoted_no(config: Config) -> Findings:
         if config.get(key) is False or config.get(key) is True:
             yield {
                 "key": key,
-                "message": f"{key} is {str(config.get(key)).lower()}: YAML reads an unquoted no or yes as a boolean",
-                "consequence": "it is not the text that was meant.",
-                "fix": "put it in quotes: 'no'",
+                "message": phrase(
+                    "{key} is {config}: YAML reads an unquoted no or yes as a boolean",
+                    key=key,
+                    config=str(config.get(key)).lower(),
+                ),
+                "consequence": phrase("it is not the text that was meant."),
+                "fix": phrase("put it in quotes: 'no'"),
                 "value": "no" if config.get(key) is False else ...,
             }
 
@@ -34,9 +39,10 @@ def unknown_precision(config: Config) -> Findings:
         near = nearest(value, keys.PRECISIONS)
         yield {
             "key": "mixed_precision",
-            "message": f"{value!r} is no precision" + (f", did you mean {near}?" if near else ""),
-            "consequence": "the launch stops with a traceback.",
-            "fix": f"give one of {', '.join(keys.PRECISIONS)}",
+            "message": phrase("{value!r} is no precision", value=value)
+            + (phrase(", did you mean {near}?", near=near) if near else ""),
+            "consequence": phrase("the launch stops with a traceback."),
+            "fix": phrase("give one of {known}", known=", ".join(keys.PRECISIONS)),
             "value": near if near else ...,
         }
 
@@ -47,9 +53,11 @@ def half_precision_on_cpu(config: Config) -> Findings:
     if config.get("use_cpu") is True and config.get("mixed_precision") in ("fp16", "fp8"):
         yield {
             "key": "mixed_precision",
-            "message": f"mixed_precision {config.get('mixed_precision')} with use_cpu",
-            "consequence": "everything runs in float32, and nothing says so.",
-            "fix": "give bf16 or 'no'",
+            "message": phrase(
+                "mixed_precision {mixed_precision} with use_cpu", mixed_precision=config.get("mixed_precision")
+            ),
+            "consequence": phrase("everything runs in float32, and nothing says so."),
+            "fix": phrase("give bf16 or 'no'"),
             "value": "bf16",
         }
 
@@ -63,8 +71,12 @@ def booleans(config: Config) -> Findings:
             lowered = str(value).lower()
             yield {
                 "key": key,
-                "message": f"{key} is {value!r}, not true or false",
-                "consequence": "any text counts as true.",
-                "fix": f"write {key}: {'false' if lowered in ('false', 'no', '0') else 'true'} without quotes",
+                "message": phrase("{key} is {value!r}, not true or false", key=key, value=value),
+                "consequence": phrase("any text counts as true."),
+                "fix": phrase(
+                    "write {key}: {what} without quotes",
+                    key=key,
+                    what="false" if lowered in ("false", "no", "0") else "true",
+                ),
                 "value": lowered not in ("false", "no", "0"),
             }

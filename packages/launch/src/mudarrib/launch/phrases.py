@@ -1,0 +1,38 @@
+"""What people read, in their language: English in the code, others by gettext catalogues beside it."""
+
+from __future__ import annotations
+
+import gettext
+import os
+from pathlib import Path
+from typing import Any
+
+LANGUAGES = ("en", "ar")
+DOMAIN = "mudarrib-launch"
+FOLDER = Path(__file__).parent / "locale"
+
+_catalogue: gettext.NullTranslations = gettext.NullTranslations()
+
+
+def use(language: str) -> None:
+    """Speak a language from now on: "en" or "ar"."""
+    global _catalogue
+    if language == "en":
+        _catalogue = gettext.NullTranslations()
+    else:
+        _catalogue = gettext.translation(DOMAIN, FOLDER, [language])
+
+
+def of_environment() -> str:
+    """The first language of LANGUAGE, LC_ALL, LC_MESSAGES or LANG that is spoken here; English if there is none."""
+    for name in ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"):
+        for wanted in os.environ.get(name, "").split(":"):
+            if wanted.split("_")[0].split(".")[0] in LANGUAGES:
+                return wanted.split("_")[0].split(".")[0]
+    return "en"
+
+
+def phrase(template: str, **values: Any) -> str:
+    """A sentence in the language that is spoken, its names in braces filled in."""
+    said = _catalogue.gettext(template)
+    return said.format(**values) if values else said
