@@ -71,7 +71,6 @@ def common(values: Values) -> dict[str, Any]:
     return {
         "vocabulary": number(values, "vocab_size"),
         "max_positions": number(values, *positions, default=1 << 31) if any(values.get(p) for p in positions) else None,
-        "saved_dtype": values.get("dtype") or values.get("torch_dtype"),
     }
 
 

@@ -11,8 +11,6 @@ from .errors import ConfigError
 from .families import FAMILIES
 from .shapes import ModelShape
 
-DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
 
 def read_model(model: str | Path) -> ModelShape:
     """The shape of a model from its config.

@@ -157,7 +157,6 @@ class ModelShape:
         head_dense: The head has a dense layer and an activation before its last matrix.
         embedding_norm: The embeddings' sum is normed.
         embedding_dropout: and dropped.
-        saved_dtype: What the weights were saved in, if the file says so.
     """
 
     architecture: str
@@ -174,7 +173,6 @@ class ModelShape:
     head_dense: bool = False
     embedding_norm: bool = False
     embedding_dropout: bool = False
-    saved_dtype: str | None = None
 
     @property
     def weights(self) -> tuple[tuple[Weight, int], ...]:
