@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Cost of finding GaLore's subspace anew, against the exact SVD and against fused AdamW steps.
 
-Timed are the iteration from the old basis, which begins with the projection that the step has made anyway, and the
-whole of what a refresh adds to a step, the carrying over of the moments included. Every round does each for --layers
-matrices of one shape, then as many fused AdamW steps, then one SVD; the ratios, for one matrix, are taken within a
-round, and their median, least and greatest are shown. Energy is the share of the best
+Timed, on the processor's clock, are the iteration from the old basis, which begins with the projection that the step
+has made anyway, and the whole of what a refresh adds to a step, the carrying over of the moments included. Every
+round does each for --layers matrices of one shape, then as many fused AdamW steps, then one SVD; the ratios, for one
+matrix, are taken within a round, and their median, least and greatest are shown. Energy is the share of the best
 possible that the new basis captures. The gradients are synthetic, with a spectrum that falls like a power law and
 drifts from round to round; optim_energy.py asks the same of real ones. The SVD of the largest shapes takes seconds:
 choose --shapes and --rounds accordingly.
@@ -39,9 +39,9 @@ def drifting(m: int, n: int, generator: torch.Generator) -> Callable[[], torch.T
 
 
 def seconds(call: Callable[..., object], *given: object) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     call(*given)
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def made(build: Callable[..., torch.optim.Optimizer], m: int, n: int, layers: int, **settings: object):

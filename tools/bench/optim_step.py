@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Time of a GaLore AdamW step between refreshes, against galore-torch's and fused AdamW, on the same shapes.
 
-Needs galore-torch beside this package. A round times every contender once, in turn; ratios are taken within a round.
+Needs galore-torch beside this package. A round times every contender once, in turn; ratios are taken within a
+round, on the processor's clock, so that other work on the machine hardly counts.
 "Two products" are the projection and the way back alone, which no step can do without: its ratio to galore-torch's step
 is the least that is possible.
 
@@ -76,9 +77,9 @@ def main() -> None:
         for _ in range(options.rounds):
             took = {}
             for name, optimizer in optimizers.items():
-                began = time.perf_counter()
+                began = time.process_time()
                 optimizer.step()
-                took[name] = time.perf_counter() - began
+                took[name] = time.process_time() - began
             for (one, other), values in ratios.items():
                 values.append(took[one] / took[other])
         for (one, other), values in ratios.items():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 ITERATIONS = 3
-# Iterations end where the basis holds this much of the energy, or the last one gained no more than that. About so
-# many rows are asked.
+# Iterations end where the basis holds ENOUGH of the energy, as asked of about so many rows of the gradient, or where the
+# last one gained less than what is WORTHWHILE.
 ENOUGH = 0.995
 WORTHWHILE = 0.001
 ROWS_ASKED = 32
