@@ -73,14 +73,14 @@ def test_what_cannot_work_with_an_optimizer_says_so():
 @pytest.mark.parametrize("nodes", [1, 3])
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("gpus", [1, 4])
-def test_every_setups_config_is_without_a_finding(gpus, version, nodes):
+def test_nothing_in_any_setups_config_stops_a_run(gpus, version, nodes):
     found = make_plan(
         shape_of(BERT), Work(seq_len=128, mixed_precision="bf16"), Hardware(gpus, 80 * GIB, nodes), version
     )
     for choice in found.choices:
         config = config_of(found, choice)
         assert config.number("num_processes") == gpus * nodes and config.number("num_machines") == nodes
-        assert not check(config), (choice.setup.name, check(config))
+        assert not [finding for finding in check(config) if finding.stops], choice.setup.name
         assert config.get("fsdp_config.fsdp_transformer_layer_cls_to_wrap", "BertLayer") == "BertLayer"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .phrases import phrase
 
 OK, WRONG = 0, 1
 UNITS = {"": 1 << 30, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -21,29 +22,39 @@ QUIET_S = 2.0
 
 def add(commands: Any) -> None:
     """Add the sub-command to a parser's commands."""
-    plan = commands.add_parser("plan", help="find the cheapest setup that fits, and write its config")
+    plan = commands.add_parser("plan", help=phrase("find the cheapest setup that fits, and write its config"))
     flag = plan.add_argument
-    flag("--model", required=True, help="config.json, a folder that holds one, or a model in the hub's cache")
-    flag("--gpus", type=int, default=1, help="GPUs of each machine (1)")
-    flag("--gpu-memory", required=True, metavar="SIZE", help="of each GPU, as 80GB; a GB is 2^30 bytes, as with GPUs")
-    flag("--nodes", type=int, default=1, help="machines (1)")
-    flag("--cpu-memory", metavar="SIZE", help="of each machine; without it, offloading is taken to fit")
-    flag("--reserve", metavar="SIZE", help="of each GPU, not to be used (1.5 GiB and 5 %%)")
-    flag("--optimizer", default="adamw", help="as optim in TrainingArguments (adamw)")
-    flag("--rank", type=int, default=128, help="of GaLore and APOLLO (128)")
-    flag("--batch", type=int, default=1, help="rows for each GPU and forward pass (1)")
-    flag("--seq-len", type=int, help="tokens a row (the model's longest, at most 2048)")
-    flag("--accumulation", type=int, default=1, help="forward passes for each step (1)")
-    flag("--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="of the weights (float32)")
-    flag("--mixed-precision", choices=("no", "bf16", "fp16"), help="of computing (bf16 for weights in float32)")
-    flag("--eager-attention", action="store_true", help="attention scores are stored")
+    flag("--model", required=True, help=phrase("config.json, a folder that holds one, or a model in the hub's cache"))
+    flag("--gpus", type=int, default=1, help=phrase("GPUs of each machine (1)"))
+    flag(
+        "--gpu-memory",
+        required=True,
+        metavar="SIZE",
+        help=phrase("of each GPU, as 80GB; a GB is 2^30 bytes, as with GPUs"),
+    )
+    flag("--nodes", type=int, default=1, help=phrase("machines (1)"))
+    flag("--cpu-memory", metavar="SIZE", help=phrase("of each machine; without it, offloading is taken to fit"))
+    flag("--reserve", metavar="SIZE", help=phrase("of each GPU, not to be used (1.5 GiB and 5 %%)"))
+    flag("--optimizer", default="adamw", help=phrase("as optim in TrainingArguments (adamw)"))
+    flag("--rank", type=int, default=128, help=phrase("of GaLore and APOLLO (128)"))
+    flag("--batch", type=int, default=1, help=phrase("rows for each GPU and forward pass (1)"))
+    flag("--seq-len", type=int, help=phrase("tokens a row (the model's longest, at most 2048)"))
+    flag("--accumulation", type=int, default=1, help=phrase("forward passes for each step (1)"))
+    flag(
+        "--dtype",
+        default="float32",
+        choices=("float32", "bfloat16", "float16"),
+        help=phrase("of the weights (float32)"),
+    )
+    flag("--mixed-precision", choices=("no", "bf16", "fp16"), help=phrase("of computing (bf16 for weights in float32)"))
+    flag("--eager-attention", action="store_true", help=phrase("attention scores are stored"))
     flag("--fsdp-version", type=int, default=2, choices=(1, 2), help="(2)")
-    flag("--simulate", action="store_true", help="measure the setup on fake tensors; needs the extra plan")
-    flag("--picture", metavar="FILE", help="draw the bars into a file; needs the extra picture")
-    flag("--json", action="store_true", help="everything as JSON")
-    flag("-o", "--output", help="write the config ('-' prints it)")
-    flag("--yes", action="store_true", help="replace a file that is there")
-    flag("set", nargs="*", metavar="KEY=VALUE", help="other values for the config")
+    flag("--simulate", action="store_true", help=phrase("measure the setup on fake tensors; needs the extra plan"))
+    flag("--picture", metavar="FILE", help=phrase("draw the bars into a file; needs the extra picture"))
+    flag("--json", action="store_true", help=phrase("everything as JSON"))
+    flag("-o", "--output", help=phrase("write the config ('-' prints it)"))
+    flag("--yes", action="store_true", help=phrase("replace a file that is there"))
+    flag("set", nargs="*", metavar="KEY=VALUE", help=phrase("other values for the config"))
 
 
 def say(*lines: str) -> None:
@@ -73,7 +84,7 @@ def plan(options: argparse.Namespace, changes: dict[str, Any]) -> int:
         eager_attention=options.eager_attention,
     )  # fmt: skip
     if options.seq_len is not None and options.seq_len < 1:
-        raise ConfigError("--seq-len", options.seq_len, "give a whole number above 0")
+        raise ConfigError("--seq-len", options.seq_len, phrase("give a whole number above 0"))
     return answer(options, read_values(options.model), work, hardware, changes)
 
 
@@ -120,7 +131,7 @@ def size_of(name: str, text: str | None) -> int | None:
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([bkmgt]?)(?:i?b)?\s*", text.lower())
     if match is None or (float(match[1]) == 0 and name != "--reserve"):
-        raise ConfigError(name, text, "give a size such as 80GB or 40960MB")
+        raise ConfigError(name, text, phrase("give a size such as 80GB or 40960MB"))
     return round(float(match[1]) * UNITS[match[2]])
 
 
@@ -129,14 +140,18 @@ def described(found: Any) -> list[str]:
     from .plan import in_gib
 
     shape, work, hardware = found.shape, found.work, found.hardware
-    layers = " and ".join(f"{block.number} {block.class_name}" for block in shape.blocks)
-    machines = f"{hardware.nodes} machines of " if hardware.nodes > 1 else ""
-    computing = "" if work.mixed_precision == "no" else f", computed in {work.mixed_precision}"
-    rank = f" of rank {work.rank}" if work.optimizer.startswith(("galore", "apollo_adamw")) else ""
+    layers = ", ".join(f"{block.number} {block.class_name}" for block in shape.blocks)
+    rank = phrase(" of rank {rank}", rank=work.rank) if work.optimizer.startswith(("galore", "apollo_adamw")) else ""
+    computing = "" if work.mixed_precision == "no" else phrase(", computed in {name}", name=work.mixed_precision)
+    machines = phrase("{number} machines of ", number=hardware.nodes) if hardware.nodes > 1 else ""
     return [
-        f"{shape.architecture}: {shape.count / 1e9:,.2f} billion parameters, {layers}",
-        f"{work.optimizer}{rank}, weights in {work.dtype}{computing}; {work.batch} x {work.seq_len} tokens a GPU",
-        f"{machines}{hardware.gpus} x {in_gib(hardware.gpu_memory)}, of which {in_gib(hardware.usable)} can be used",
+        f"{shape.architecture}: "
+        + phrase("{count} billion parameters, {layers}", count=f"{shape.count / 1e9:,.2f}", layers=layers),
+        f"{work.optimizer}{rank}"
+        + phrase(", weights in {dtype}{computing}; ", dtype=work.dtype, computing=computing)
+        + phrase("{rows} x {tokens} tokens a GPU", rows=work.batch, tokens=work.seq_len),
+        f"{machines}{hardware.gpus} x {in_gib(hardware.gpu_memory)}"
+        + phrase(", of which {usable} can be used", usable=in_gib(hardware.usable)),
     ]
 
 
@@ -145,15 +160,18 @@ def table(found: Any) -> list[str]:
     from .memory import PARTS
     from .plan import GIB
 
-    names = max(len(choice.setup.name) for choice in found.choices)
-    lines = [f"{'GiB on each GPU':{names}}" + "".join(f"{part:>12}" for part in (*PARTS, "total")) + f"{'host':>9}"]
+    title = phrase("GiB on each GPU")
+    names = max(len(title), *(len(choice.setup.name) for choice in found.choices))
+    heads = [phrase(part) for part in (*PARTS, "total")]
+    lines = [f"{title:{names}}" + "".join(f"{head:>12}" for head in heads) + f"{phrase('host'):>9}"]
     for choice in found.choices:
         line = f"{choice.setup.name:{names}}"
         if choice.memory is not None:
             sizes = [*choice.memory.parts.values(), choice.memory.total]
             line += "".join(f"{size / GIB:12,.2f}" for size in sizes) + f"{choice.memory.host / GIB:9,.2f}"
-        how = ", simulated" if choice.memory is not None and choice.memory.moment == "simulated" else ""
-        lines.append(line + (f"  fits{how}" if choice.fits else f"  no{how}: {choice.why_not}"))
+        how = phrase(", simulated") if choice.memory is not None and choice.memory.moment == "simulated" else ""
+        verdict = phrase("fits{how}", how=how) if choice.fits else phrase("no{how}: {why}", how=how, why=choice.why_not)
+        lines.append(f"{line}  {verdict}")
     return lines
 
 
@@ -170,23 +188,31 @@ def conclusion(found: Any) -> list[str]:
 
     choice = found.chosen
     if choice is None:
-        nearest = [f"{choice.setup.name}: {choice.why_not}." for choice in least(found)]
         return [
-            "Nothing fits.",
-            *nearest,
-            "Take more or larger GPUs, a shorter --seq-len, a smaller --batch, --dtype bfloat16, or an optimizer with "
-            "fewer states (--optimizer adamw_8bit, galore_adamw_layerwise, adalomo).",
+            phrase("Nothing fits."),
+            *(f"{near.setup.name}: {near.why_not}." for near in least(found)),
+            phrase(
+                "Take more or larger GPUs, a shorter --seq-len, a smaller --batch, --dtype bfloat16, or an optimizer "
+                "with fewer states (--optimizer adamw_8bit, galore_adamw_layerwise, adalomo)."
+            ),
         ]
     setup, memory = choice.setup, choice.memory
-    room = "" if memory.moment == "simulated" else f", room for a batch of {largest_batch(found, choice)}"
-    lines = [f"Take {setup.name}: {in_gib(memory.total)} on each GPU at its peak ({memory.moment}){room}."]
+    known = memory.moment != "simulated"
+    room = phrase(", room for a batch of {batch}", batch=largest_batch(found, choice)) if known else ""
+    said = {"name": setup.name, "size": in_gib(memory.total), "moment": phrase(memory.moment), "room": room}
+    lines = [phrase("Take {name}: {size} on each GPU at its peak ({moment}){room}.", **said)]
     if memory.host:
-        lines.append(f"{in_gib(memory.host * found.hardware.gpus)} wait in each machine's own memory.")
+        host = in_gib(memory.host * found.hardware.gpus)
+        lines.append(phrase("{host} wait in each machine's own memory.", host=host))
     if setup.checkpointing and not setup.engine.startswith("fsdp"):
-        lines.append("Train with gradient_checkpointing=True in TrainingArguments: the config has no key for it.")
+        lines.append(
+            phrase("Train with gradient_checkpointing=True in TrainingArguments: the config has no key for it.")
+        )
     if found.hardware.nodes > 1:
-        lines.append("Set main_process_ip to the first machine's address, and machine_rank on each of the others.")
-    return [*lines, "Write its config with -o FILE."]
+        lines.append(
+            phrase("Set main_process_ip to the first machine's address, and machine_rank on each of the others.")
+        )
+    return [*lines, phrase("Write its config with -o FILE.")]
 
 
 def least(found: Any) -> list[Any]:
@@ -225,7 +251,7 @@ def written(options: argparse.Namespace, found: Any, changes: dict[str, Any]) ->
         return
     path = Path(options.output).expanduser()
     if path.exists() and not options.yes:
-        raise ConfigError("--output", str(path), "the file is there: give --yes to replace it, or another name")
+        raise ConfigError("--output", str(path), phrase("the file is there: give --yes to replace it, or another name"))
     write(config, path)
     if not options.json:
         say(str(path))
@@ -233,16 +259,16 @@ def written(options: argparse.Namespace, found: Any, changes: dict[str, Any]) ->
 
 def simulated(found: Any, values: dict[str, Any], status: Status | None) -> Any:
     """The plan with its choice measured; where that does not fit, the next one is."""
-    from .plan import NO_FORMULA, Choice, shortage
+    from .plan import Choice, shortage
 
     simulate = simulation().simulate
     tell: Callable[[str], None] = status.tell if status else lambda text: None
     choices = list(found.choices)
     for at, choice in enumerate(choices):
-        wanted = choice.fits or choice.why_not == NO_FORMULA
+        wanted = choice.fits or choice.open
         if not wanted or choice.setup.engine == "deepspeed" or choice.setup.offload != "nothing":
             continue
-        tell(f"{choice.setup.name}: begins")
+        tell(choice.setup.name)
         measured = simulate(values, found.work, choice.setup, tell)
         choices[at] = Choice(choice.setup, measured, shortage(measured, found.hardware))
         if choices[at].fits:
@@ -261,7 +287,7 @@ def simulation() -> Any:
     try:
         from . import simulate
     except ImportError as error:
-        fix = 'install what it needs: pip install "mudarrib-launch[plan]"'
+        fix = phrase('install what it needs: pip install "mudarrib-launch[plan]"')
         raise ConfigError("--simulate", error.name, fix) from error
     return simulate
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import ConfigError
+from .phrases import phrase
 from .shapes import Block, ModelShape, Weight, embedding, linear, norm
 
 Values = dict[str, Any]
@@ -47,10 +48,10 @@ def number(values: Values, *names: str, default: int | None = None) -> int:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(name, value, "the model's config needs a whole number above 0 here")
+            raise ConfigError(name, value, phrase("the model's config needs a whole number above 0 here"))
         return value
     if default is None:
-        raise ConfigError(names[0], None, "the model's config has no such key; is the file complete?")
+        raise ConfigError(names[0], None, phrase("the model's config has no such key; is the file complete?"))
     return default
 
 
@@ -83,7 +84,7 @@ def heads(values: Values, hidden: int, *names: str) -> tuple[int, int]:
     count = number(values, *names)
     width = values.get("head_dim")
     if width is None and hidden % count:
-        raise ConfigError(names[0], count, f"the width {hidden} does not divide by it")
+        raise ConfigError(names[0], count, phrase("the width {width} does not divide by it", width=hidden))
     return count, number(values, "head_dim", default=hidden // count)
 
 
@@ -172,7 +173,9 @@ def gpt_like(values: Values) -> ModelShape:
     )  # fmt: skip
     narrow = number(values, "word_embed_proj_dim", default=hidden)
     if narrow != hidden:
-        raise ConfigError("word_embed_proj_dim", narrow, "no formula where it differs from hidden_size; use --simulate")
+        raise ConfigError(
+            "word_embed_proj_dim", narrow, phrase("no formula where it differs from hidden_size; use --simulate")
+        )
     tables = [embedding("tokens", number(values, "vocab_size"), hidden)]
     if kind in ("gpt2", "opt"):
         extra = 2 if kind == "opt" else 0

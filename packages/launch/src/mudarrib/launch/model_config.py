@@ -9,6 +9,7 @@ from typing import Any
 
 from .errors import ConfigError
 from .families import FAMILIES
+from .phrases import phrase
 from .shapes import ModelShape
 
 
@@ -34,11 +35,12 @@ def read_values(model: str | Path) -> dict[str, Any]:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ConfigError(
-            "--model", str(file), f"give a transformers config.json; this one is not JSON: {error}"
-        ) from None
+        fix = phrase("give a transformers config.json; this one is not JSON: {problem}", problem=error)
+        raise ConfigError("--model", str(file), fix) from None
     if not isinstance(values, dict) or "model_type" not in values:
-        raise ConfigError("--model", str(file), "give a transformers config.json; this file has no `model_type`")
+        raise ConfigError(
+            "--model", str(file), phrase("give a transformers config.json; this file has no `model_type`")
+        )
     return values
 
 
@@ -54,15 +56,17 @@ def find_config(model: str) -> Path:
     if given.is_dir():
         if (given / "config.json").is_file():
             return given / "config.json"
-        raise ConfigError("--model", model, "the folder has no config.json; give the folder of a saved model")
+        raise ConfigError("--model", model, phrase("the folder has no config.json; give the folder of a saved model"))
     snapshots = hub_cache() / f"models--{model.replace('/', '--')}" / "snapshots"
     found = sorted(snapshots.glob("*/config.json"), key=lambda path: path.stat().st_mtime) if model else []
     if found:
         return found[-1]
-    raise ConfigError(
-        "--model", model, f"no such file or folder, and no such model in {hub_cache()}; give the path of its "
-        "config.json, or fetch that file once with: hf download NAME config.json",
-    )  # fmt: skip
+    fix = phrase(
+        "no such file or folder, and no such model in {cache}; give the path of its config.json, or fetch that file "
+        "once with: hf download NAME config.json",
+        cache=hub_cache(),
+    )
+    raise ConfigError("--model", model, fix)
 
 
 def hub_cache() -> Path:
@@ -80,9 +84,12 @@ def shape_of(values: dict[str, Any]) -> ModelShape:
     """
     kind = str(values.get("model_type"))
     if kind not in FAMILIES:
-        inner = " (it is made of several models)" if "text_config" in values or "encoder" in values else ""
-        raise ConfigError(
-            "model_type", kind, f"no formula for this architecture{inner}; --simulate measures any model that "
-            f"transformers can build, with torch. Formulas are there for {', '.join(sorted(FAMILIES))}",
-        )  # fmt: skip
+        several = "text_config" in values or "encoder" in values
+        fix = phrase(
+            "no formula for this architecture{several}; --simulate measures any model that transformers can build, "
+            "with torch. Formulas are there for {known}",
+            several=phrase(" (it is made of several models)") if several else "",
+            known=", ".join(sorted(FAMILIES)),
+        )
+        raise ConfigError("model_type", kind, fix)
     return FAMILIES[kind](values)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .errors import ConfigError
 from .memory import PARTS
+from .phrases import phrase
 from .plan import GIB, Choice
 
 SHADES = dict(zip(PARTS, "█▓▒░·", strict=True))
@@ -31,7 +32,8 @@ def bars(choices: Sequence[Choice], limit: int, width: int = 48, encoding: str |
     scale = width / max(longest, limit)
     names = max(len(choice.setup.name) for choice in shown)
     mark = round(limit * scale)
-    lines = [f"{'':{names}}  {'':{mark}}| {limit / GIB:.1f} GiB can be used"]
+    usable = phrase("{size} GiB can be used", size=f"{limit / GIB:.1f}")
+    lines = [f"{'':{names}}  {'':{mark}}| {usable}"]
     for choice in shown:
         assert choice.memory is not None
         bar, end = "", 0.0
@@ -43,7 +45,7 @@ def bars(choices: Sequence[Choice], limit: int, width: int = 48, encoding: str |
         if len(bar) <= mark:
             bar = bar.ljust(mark) + "|"
         lines.append(f"{choice.setup.name:{names}}  {bar}")
-    lines.append(f"{'':{names}}  " + "  ".join(f"{shade} {part}" for part, shade in shades.items()))
+    lines.append(f"{'':{names}}  " + "  ".join(f"{shade} {phrase(part)}" for part, shade in shades.items()))
     return lines
 
 
@@ -70,7 +72,7 @@ def draw(choices: Sequence[Choice], limit: int, path: str | Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        fix = 'install what draws it: pip install "mudarrib-launch[picture]"; without --picture bars are text'
+        fix = phrase('install what draws it: pip install "mudarrib-launch[picture]"; without --picture bars are text')
         raise ConfigError("--picture", str(path), fix) from error
     shown = [choice for choice in choices if choice.memory is not None]
     figure = Figure(figsize=(9, 0.4 * len(shown) + 1.6), layout="constrained")
@@ -90,4 +92,6 @@ def draw(choices: Sequence[Choice], limit: int, path: str | Path) -> None:
         Path(path).expanduser().parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(Path(path).expanduser())
     except (ValueError, OSError) as error:
-        raise ConfigError("--picture", str(path), f"give a file such as memory.png or memory.svg: {error}") from error
+        raise ConfigError(
+            "--picture", str(path), phrase("give a file such as memory.png or memory.svg: {problem}", problem=error)
+        ) from error

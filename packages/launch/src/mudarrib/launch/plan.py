@@ -10,13 +10,13 @@ from .config import Config
 from .errors import ConfigError
 from .memory import Memory, Setup, Work, memory_of
 from .new import new
+from .phrases import phrase
 from .shapes import ModelShape
 from .states import optimizer_named
 
 GIB = 2**30
 # CUDA's context, NCCL's buffers and the allocator's gaps: fixed, and a share of the GPU's memory.
 CONTEXT, GAPS = 1.5 * GIB, 0.05
-NO_FORMULA = "no formula for this architecture, and not simulated"
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,13 @@ class Choice:
         setup: How training is laid over the processes.
         memory: Bytes of each process; None where the setup cannot work.
         why_not: Why it does not fit; empty where it does.
+        open: Nothing is known of its memory yet; simulation may tell.
     """
 
     setup: Setup
     memory: Memory | None
     why_not: str = ""
+    open: bool = False
 
     @property
     def fits(self) -> bool:
@@ -118,7 +120,8 @@ def empty_plan(shape: ModelShape, work: Work, hardware: Hardware, fsdp_version: 
         ConfigError: as `make_plan`.
     """
     verify(shape, work, hardware)
-    choices = [Choice(setup, None, NO_FORMULA) for setup in setups(hardware, fsdp_version)]
+    unknown = phrase("no formula for this architecture, and not simulated")
+    choices = [Choice(setup, None, unknown, open=True) for setup in setups(hardware, fsdp_version)]
     return Plan(shape, work, hardware, tuple(choices))
 
 
@@ -135,16 +138,20 @@ def verify(shape: ModelShape, work: Work, hardware: Hardware) -> None:
     }  # fmt: skip
     for name, value in numbers.items():
         if value < 1:
-            raise ConfigError(name, value, "give a whole number above 0")
+            raise ConfigError(name, value, phrase("give a whole number above 0"))
     if hardware.usable <= 0:
         raise ConfigError(
-            "--gpu-memory", hardware.gpu_memory, "the reserve leaves nothing; give the GPU's size, as 80GB"
+            "--gpu-memory", hardware.gpu_memory, phrase("the reserve leaves nothing; give the GPU's size, as 80GB")
         )
     if shape.max_positions is not None and work.seq_len > shape.max_positions:
-        raise ConfigError("--seq-len", work.seq_len, f"the model takes at most {shape.max_positions} tokens")
+        raise ConfigError(
+            "--seq-len", work.seq_len, phrase("the model takes at most {most} tokens", most=shape.max_positions)
+        )
     if work.dtype != "float32" and work.mixed_precision != "no":
         raise ConfigError(
-            "--mixed-precision", work.mixed_precision, f"with weights in {work.dtype} give no, or --dtype float32"
+            "--mixed-precision",
+            work.mixed_precision,
+            phrase("with weights in {dtype} give no, or --dtype float32", dtype=work.dtype),
         )
 
 
@@ -188,13 +195,13 @@ def refusal(setup: Setup, work: Work) -> str:
     """Why a setup cannot work with the optimizer; empty if it can."""
     optimizer = optimizer_named(work.optimizer)
     if setup.engine == "deepspeed" and (optimizer.whole_matrices or optimizer.in_backward):
-        return f"ZeRO flattens the parameters, and {work.optimizer} needs them as they are"
+        return phrase("ZeRO flattens the parameters, and {name} needs them as they are", name=work.optimizer)
     if setup.offload != "nothing" and optimizer.whole_matrices:
-        return f"{work.optimizer} cannot step in the CPU's memory"
+        return phrase("{name} cannot step in the CPU's memory", name=work.optimizer)
     if setup.offload != "nothing" and optimizer.in_backward:
-        return f"{work.optimizer} steps inside backward, on the GPU"
+        return phrase("{name} steps inside backward, on the GPU", name=work.optimizer)
     if setup.engine == "fsdp1" and (optimizer.whole_matrices or optimizer.in_backward):
-        return f"FSDP 1 flattens the parameters, and {work.optimizer} needs them as they are"
+        return phrase("FSDP 1 flattens the parameters, and {name} needs them as they are", name=work.optimizer)
     return ""
 
 
@@ -203,10 +210,12 @@ def shortage(needed: Memory, hardware: Hardware) -> str:
     if needed.total > hardware.usable:
         name, size = max(needed.parts.items(), key=lambda part: part[1])
         over = in_gib(needed.total - hardware.usable)
-        return f"{over} too much on each GPU; {name} take most, {in_gib(size)}"
+        most = phrase(name)
+        return phrase("{over} too much on each GPU; {most} take most, {size}", over=over, most=most, size=in_gib(size))
     host = needed.host * hardware.gpus
     if hardware.cpu_memory is not None and host > hardware.cpu_memory:
-        return f"{in_gib(host)} of the machine's own memory, which has {in_gib(hardware.cpu_memory)}"
+        there = in_gib(hardware.cpu_memory)
+        return phrase("{needed} of the machine's own memory, which has {there}", needed=in_gib(host), there=there)
     return ""
 
 

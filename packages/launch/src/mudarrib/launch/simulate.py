@@ -16,6 +16,7 @@ from torch import nn
 
 from .errors import ConfigError
 from .memory import PARTS, Memory, Setup, Work
+from .phrases import phrase
 from .shapes import Block, ModelShape, Weight
 from .states import optimizer_named
 
@@ -53,11 +54,15 @@ def simulate(values: dict[str, Any], work: Work, setup: Setup, tell: Tell = lamb
     try:
         return rehearse(values, work, setup, tell)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        fix = f"the model looks at values ({error}), and fake tensors have none: it cannot be simulated"
+        fix = phrase(
+            "the model looks at values ({problem}), and fake tensors have none: it cannot be simulated", problem=error
+        )
         raise ConfigError("--simulate", values.get("model_type"), fix) from None
     except KeyError as error:
         # The tracker loses a unit that is made of modules at several places, as T5's shared embedding is.
-        fix = "torch's tracker cannot follow this model under FSDP, where modules share a weight; see the formula"
+        fix = phrase(
+            "torch's tracker cannot follow this model under FSDP, where modules share a weight; see the formula"
+        )
         raise ConfigError("--simulate", values.get("model_type"), fix) from error
 
 
@@ -68,12 +73,12 @@ def rehearse(values: dict[str, Any], work: Work, setup: Setup, tell: Tell) -> Me
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        tell("building the model")
+        tell(phrase("building the model"))
         model = build(values, work)
         if setup.checkpointing:
             checkpoint(model)
         if setup.engine != "ddp":
-            tell(f"sharding it over {setup.processes} processes")
+            tell(phrase("sharding it over {number} processes", number=setup.processes))
             shard(model, mesh, reshard=setup.shards == "all", half=HALF.get(work.mixed_precision))
         return measure(model, values, work, setup, tell)
 
@@ -116,9 +121,13 @@ def refuse(work: Work, setup: Setup) -> None:
         ConfigError: DeepSpeed, offloading, or an optimizer that steps inside backward.
     """
     if setup.engine == "deepspeed" or setup.offload != "nothing":
-        raise ConfigError("--simulate", setup.name, "DDP and FSDP without offloading can be simulated; see the formula")
+        raise ConfigError(
+            "--simulate", setup.name, phrase("DDP and FSDP without offloading can be simulated; see the formula")
+        )
     if optimizer_named(work.optimizer).in_backward:
-        raise ConfigError("--simulate", work.optimizer, "optimizers that step inside backward are not simulated")
+        raise ConfigError(
+            "--simulate", work.optimizer, phrase("optimizers that step inside backward are not simulated")
+        )
 
 
 @contextmanager
@@ -128,7 +137,7 @@ def fake_processes(setup: Setup) -> Iterator[Any]:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
-        raise ConfigError("--simulate", "a process group is there", "simulate in a process of its own")
+        raise ConfigError("--simulate", "a process group is there", phrase("simulate in a process of its own"))
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=setup.world)
     try:
         if 1 < setup.processes < setup.world:
@@ -159,7 +168,9 @@ def build(values: dict[str, Any], work: Work) -> Any:
         else:
             model = with_flash(factory, config, dtype, work)
     except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise ConfigError("--model", values.get("model_type"), f"transformers cannot build it: {error}") from error
+        raise ConfigError(
+            "--model", values.get("model_type"), phrase("transformers cannot build it: {problem}", problem=error)
+        ) from error
     config.use_cache = False
     return model.train()
 
@@ -309,7 +320,7 @@ def hearing(layers: Sequence[nn.Module], tell: Tell, passes: int) -> Iterator[No
     def note(*args: object) -> None:
         nonlocal done
         done += 1
-        tell(f"layer {done} of {passes * len(layers)}")
+        tell(phrase("layer {done} of {all}", done=done, all=passes * len(layers)))
 
     hooks = [layer.register_forward_pre_hook(note) for layer in layers]
     try:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import ConfigError
+from .phrases import phrase
 from .shapes import ModelShape, Weight
 
 FLOAT = 4
@@ -148,8 +149,9 @@ def optimizer_named(name: str) -> Optimizer:
     if name in OPTIMIZERS:
         return OPTIMIZERS[name]
     near = difflib.get_close_matches(name, OPTIMIZERS, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise ConfigError("--optimizer", name, f"{hint}the known ones are {', '.join(sorted(OPTIMIZERS))}")
+    hint = phrase("did you mean {near}? ", near=near[0]) if near else ""
+    known = ", ".join(sorted(OPTIMIZERS))
+    raise ConfigError("--optimizer", name, phrase("{hint}the known ones are {known}", hint=hint, known=known))
 
 
 def state_bytes(shape: ModelShape, name: str, entry: int, rank: int) -> int:
