@@ -119,3 +119,74 @@ def test_what_is_left_after_a_mend_keeps_its_place(tmp_path, capsys):
     assert main(["check", str(path), "--fix"]) == 1
     assert f"{path}:3:1: M001" in capsys.readouterr().out
     assert "use_cpu: true\n" in path.read_text()
+
+
+OLD = """\
+# ours, since 2023
+distributed_type: FSDP
+num_processes: 2   # both cards
+fsdp_config:
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_backward_prefetch_policy: BACKWARD_PRE  # overlaps
+  fsdp_forward_prefetch: false
+  fsdp_sharding_strategy: 1   # all
+  fsdp_state_dict_type: FULL_STATE_DICT
+  fsdp_sync_module_states: true
+  fsdp_use_orig_params: true
+"""
+NEW = """\
+# ours, since 2023
+distributed_type: FSDP
+num_processes: 2   # both cards
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: true   # all
+  fsdp_state_dict_type: FULL_STATE_DICT
+"""
+
+
+def test_fix_moves_fsdp_1_to_2_and_keeps_the_notes(tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    path.write_text(OLD)
+    assert main(["check", str(path)]) == 0, "version 1 runs"
+    assert "F014" in capsys.readouterr().out
+    assert main(["check", str(path), "--fix"]) == 0
+    assert path.read_text() == NEW
+    assert "nothing wrong" in capsys.readouterr().out
+
+
+def test_what_has_no_successor_is_not_moved(tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    path.write_text(OLD.replace("strategy: 1 ", "strategy: NO_SHARD "))
+    assert main(["check", str(path), "--fix", "--accelerate-version", "0.34.2"]) == 0
+    assert path.read_text() == OLD.replace("strategy: 1 ", "strategy: NO_SHARD ")
+
+
+def test_fix_moves_old_keys(tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    path.write_text("distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\n")
+    assert main(["check", str(path), "--fix"]) == 0, capsys.readouterr().out
+    assert path.read_text() == "mixed_precision: fp16\ndistributed_type: MULTI_GPU\nnum_processes: 2\n"
+
+
+def test_a_section_in_braces_is_mended_too(tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    path.write_text("distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_reshard_after_forward: true}\n")
+    assert main(["check", str(path), "--fix"]) == 0, capsys.readouterr().out
+    assert "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}" in path.read_text()
+
+
+def test_a_check_against_a_model_and_arguments(tmp_path, capsys):
+    path, model, training = tmp_path / "c.yaml", tmp_path / "config.json", tmp_path / "training.json"
+    assert main(["new", "fsdp2", "-o", str(path), "fsdp_transformer_layer_cls_to_wrap=BretLayer"]) == 0
+    model.write_text(json.dumps({"model_type": "bert", "architectures": ["BertModel"]}))
+    training.write_text(json.dumps({"fp16": True, "bf16": False}))
+    capsys.readouterr()
+    assert main(["check", str(path), "--args", str(training)]) == 1
+    assert "T003" in capsys.readouterr().out
+    training.write_text("[1]")
+    assert main(["check", str(path), "--args", str(training)]) == 2
+    assert "--args" in capsys.readouterr().err
+    assert main(["check", str(path), "--model", str(tmp_path / "no")]) == 2
+    assert "--model" in capsys.readouterr().err

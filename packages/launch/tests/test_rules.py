@@ -1,10 +1,13 @@
 """Wrong configs, each caught by its rule; right ones by none."""
 
 import copy
+import json
+import socket
 
 import pytest
 
-from mudarrib.launch import Config, check, new, parse
+from mudarrib.launch import Config, check, new, parse, read, write
+from mudarrib.launch.context import Context, ModelFacts
 from mudarrib.launch.rules import RULES
 
 LOCAL = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "num_machines": 1, "num_processes": 2}
@@ -21,6 +24,14 @@ def changed(kind, **changes):
             target.pop(key)
         else:
             target[key] = value
+    return config
+
+
+BERT = ModelFacts("bert", ("BertSelfOutput", "BertLayer", "BertModel"), ("BertLayer",))
+
+
+def known(config, **facts):
+    config.context = Context(**facts)
     return config
 
 
@@ -101,6 +112,49 @@ WRONG = [
     ("D009", Config({**LOCAL, "distributed_type": "DEEPSPEED"})),
     ("D010", changed("deepspeed-plugin", gradient_accumulation_steps=0)),
     ("D010", changed("deepspeed-plugin", gradient_clipping="much")),
+    ("K002", Config({**LOCAL, "dynamo_config": {"dynamo_backed": "INDUCTOR"}})),
+    ("K002", Config({**LOCAL, "mixed_precision": "fp8", "fp8_config": {"backends": "TE"}})),
+    ("F006", changed("fsdp2", fsdp_sharding_strategy="FULL_SHARD")),
+    ("F014", new("fsdp")),
+    ("R001", changed("fsdp2", parallelism_config={"parallelism_config_tp_size": 0})),
+    ("R002", changed("fsdp2", parallelism_config={"parallelism_config_tp_size": 4})),
+    ("R003", changed("fsdp", parallelism_config={"parallelism_config_tp_size": 2})),
+    ("R003", changed("ddp", parallelism_config={"parallelism_config_tp_size": 8})),
+    ("R004", changed("ddp", mixed_precision="fp8", fp8_config={"backend": "TEE"})),
+    ("R005", changed("ddp", fp8_config={"backend": "TE"})),
+    ("V001", known(changed("fsdp2"), accelerate="1.3.0")),
+    ("V001", known(changed("fsdp2", parallelism_config={"parallelism_config_tp_size": 2}), accelerate="1.9.0")),
+    ("V002", known(changed("ddp", tp_config={"tp_size": 2}), accelerate="1.15.0")),
+    ("V002", known(changed("ddp", ipex_config={"ipex": True}), accelerate="1.13.0")),
+    ("V002", known(new("fsdp"), accelerate="1.0.1")),
+    ("L001", known(changed("fsdp", fsdp_transformer_layer_cls_to_wrap="BretLayer"), model=BERT)),
+    ("L001", known(changed("fsdp2", fsdp_transformer_layer_cls_to_wrap="BertLayer,Nothing"), model=BERT)),
+    ("L002", known(changed("fsdp2", fsdp_transformer_layer_cls_to_wrap="BertSelfOutput"), model=BERT)),
+    (
+        "L003",
+        known(
+            Config(
+                {
+                    **LOCAL,
+                    "distributed_type": "DEEPSPEED",
+                    "deepspeed_config": {"zero_stage": 3, "deepspeed_moe_layer_cls_names": "Experts"},
+                }
+            ),
+            model=BERT,
+        ),
+    ),
+    ("T001", known(new("deepspeed-plugin"), training={"gradient_accumulation_steps": 4})),
+    ("T002", known(new("deepspeed-plugin"), training={"max_grad_norm": 1.0})),
+    ("T003", known(new("fsdp2"), training={"fp16": True})),
+    ("T007", known(new("deepspeed-plugin"), training={"optim": "lomo"})),
+    ("T007", known(new("fsdp"), training={"optim": "galore_adamw_layerwise"})),
+    ("T008", known(changed("fsdp", fsdp_use_orig_params=False), training={"optim": "galore_adamw"})),
+    ("T009", known(changed("fsdp", fsdp_use_orig_params=False), training={"weight_decay": 0.1})),
+    ("T010", known(changed("fsdp2", fsdp_activation_checkpointing=True), training={"gradient_checkpointing": True})),
+    ("T011", known(new("fsdp2"), training={"deepspeed": "ds.json"})),
+    ("T012", known(new("fsdp2"), training={"use_cpu": True})),
+    ("T013", known(changed("fsdp", fsdp_state_dict_type="LOCAL_STATE_DICT"), training={"save_strategy": "steps"})),
+    ("T014", known(new("fsdp2"), training={"save_only_model": True})),
 ]
 
 
@@ -115,13 +169,15 @@ def test_every_wrong_config_is_caught_by_its_rule(code, config):
 def test_there_are_enough_rules_and_wrong_configs():
     check(new("ddp"))
     assert len(RULES) >= 40 and len(WRONG) >= 60
-    needs_files = {"D006", "D007"}
+    needs_files = {"D006", "D007", "M012", "T004", "T005", "T006"}
     assert {code for code, _ in WRONG} | needs_files == set(RULES)
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "fsdp2", "deepspeed", "deepspeed-plugin", "cpu"])
 def test_no_false_alarm(kind):
-    assert check(new(kind)) == []
+    assert [finding.code for finding in check(new(kind)) if finding.stops] == []
+    notes = {"fsdp": {"F014", "V002"}}
+    assert {finding.code for finding in check(new(kind))} == notes.get(kind, set())
 
 
 def test_a_mended_config_is_right():
@@ -135,16 +191,42 @@ def test_a_mended_config_is_right():
 
 def test_the_place_is_told():
     config = parse("distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_state_dict_type: FOO\n")
-    (finding,) = check(config)
+    (finding,) = (finding for finding in check(config) if finding.stops)
     assert (finding.code, finding.place) == ("F003", (4, 3))
 
 
 def test_the_json_file_of_deepspeed(tmp_path):
-    from mudarrib.launch import read, write
-
     write(new("deepspeed"), tmp_path / "c.yaml")
     assert [finding.code for finding in check(read(tmp_path / "c.yaml"))] == ["D006"]
     (tmp_path / "ds_config.json").write_text("{")
     assert [finding.code for finding in check(read(tmp_path / "c.yaml"))] == ["D007"]
     (tmp_path / "ds_config.json").write_text("{}")
+    assert check(read(tmp_path / "c.yaml")) == []
+
+
+def test_the_json_file_against_the_arguments(tmp_path):
+    write(new("deepspeed"), tmp_path / "c.yaml")
+    settings = {
+        "train_batch_size": 100, "gradient_accumulation_steps": 2, "bf16": {"enabled": True}, "zero_optimization": {},
+        "optimizer": {"type": "Lamb", "params": {"lr": 0.1, "eps": "auto"}},
+    }  # fmt: skip
+    (tmp_path / "ds_config.json").write_text(json.dumps(settings))
+    training = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "bf16": False, "optim": "sgd",
+                "learning_rate": 0.01, "adam_epsilon": 1e-8}  # fmt: skip
+    found = check(known(read(tmp_path / "c.yaml"), training=training))
+    assert sorted(finding.code for finding in found) == ["T004", "T004", "T004", "T005", "T006"]
+    said = " ".join(finding.message for finding in found)
+    assert "gradient_accumulation_steps is 2" in said and "optimizer.params.lr is 0.1" in said and "128" in said
+    right = {**settings, "train_batch_size": "auto", "gradient_accumulation_steps": "auto", "bf16": {"enabled": "auto"}}
+    right.pop("optimizer")
+    (tmp_path / "ds_config.json").write_text(json.dumps(right))
+    assert check(known(read(tmp_path / "c.yaml"), training=training)) == []
+
+
+def test_a_port_in_use_is_said(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        write(new("cpu", main_process_port=taken.getsockname()[1]), tmp_path / "c.yaml")
+        assert [finding.code for finding in check(read(tmp_path / "c.yaml"))] == ["M012"]
     assert check(read(tmp_path / "c.yaml")) == []

@@ -292,7 +292,7 @@ class Checkpointing:
     def model_writer(self, is_own: bool) -> Writer:
         """How a checkpoint gets the model: in the background only if `save_model` is not the user's own."""
         engine = self.trainer.engine
-        if engine.saves_shards:
+        if engine.saves_shards and not self.trainer.args.save_only_model:
             return self._write_all_but_weights
         # By all processes now: only the first of them writes.
         self.gathered = engine.whole_state(self.trainer.model_wrapped)

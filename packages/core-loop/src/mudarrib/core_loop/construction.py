@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,37 @@ def check_optimizers(args: Any, model_init: Any, given_optimizers: tuple[Any, An
         )
     if given_optimizers[0] is None and cls_and_settings is None:
         optimizers.check_name(str(args.optim))
+
+
+def check_data(train_dataset: Any, eval_dataset: Any, data_collator: Any) -> None:
+    """Refuse data that are no rows, and a collator that cannot be called.
+
+    Raises:
+        ArgumentError: names the argument, the value and the fix.
+    """
+    for name, given in (("train_dataset", train_dataset), ("eval_dataset", eval_dataset)):
+        if isinstance(given, str | Path):
+            raise ArgumentError(name, str(given), "give the rows: load them first, as by datasets.load_dataset")
+        if name == "train_dataset" and isinstance(given, Mapping):
+            raise ArgumentError(name, list(given), "give one of them, such as dataset['train']")
+        if given is not None and not hasattr(given, "__getitem__") and not hasattr(given, "__iter__"):
+            raise ArgumentError(name, type(given).__name__, "give rows: a data set, or a list of dicts")
+    if data_collator is not None and not callable(data_collator):
+        raise ArgumentError("data_collator", data_collator, "give a function of a list of rows that returns a batch")
+
+
+def named_dataset(eval_dataset: Any, name: str) -> Any:
+    """One of several evaluation data sets.
+
+    Raises:
+        ArgumentError: there is none of that name.
+    """
+    if not isinstance(eval_dataset, Mapping) or name not in eval_dataset:
+        known = list(eval_dataset) if isinstance(eval_dataset, Mapping) else "not a dict"
+        raise ArgumentError(
+            "eval_dataset", name, f"give rows, or one of the names of the Trainer's eval_dataset ({known})"
+        )
+    return eval_dataset[name]
 
 
 def own_arguments(args: Any) -> TrainingArguments:

@@ -158,6 +158,10 @@ def loss_of(outputs: Any, inputs: Any) -> torch.Tensor:
     Raises:
         ArgumentError: there is none; most often the labels are missing from the data.
     """
+    if outputs is None:
+        raise ArgumentError(
+            "model", "forward returned None", "let it return a dict with the loss, or override compute_loss"
+        )
     loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs[0] if len(outputs) else None
     if loss is None:
         given = list(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .first_batch import check_batch
+
 if TYPE_CHECKING:
     from .trainer import Trainer
 
@@ -16,6 +18,9 @@ def training_step(trainer: Trainer, model: torch.nn.Module, inputs: Any, count: 
     """Forward and backward; see `Trainer.training_step`."""
     if not model.training:
         model.train()
+    if not trainer.saw_batch:
+        check_batch(trainer.model, inputs)
+        trainer.saw_batch = True
     share = loss_share(trainer, inputs, count)
     inputs = trainer.prepare_inputs(inputs)
     with trainer.compute_loss_context_manager():

@@ -87,6 +87,7 @@ class Trainer(Publishing):
         seeding.apply(self.args.seed, self.args.full_determinism)
         construction.check_model(model, model_init)
         construction.check_optimizers(self.args, model_init, optimizers, optimizer_cls_and_kwargs)
+        construction.check_data(train_dataset, eval_dataset, data_collator)
         validate_with_data(self.args, has_eval_dataset=eval_dataset is not None, has_metrics=bool(compute_metrics))
         self.model_init = model_init
         self.engine: Engine = construction.choose_engine(self.args)
@@ -109,6 +110,7 @@ class Trainer(Publishing):
         self.loss_rule = self._read_model()
         self.loss_call = LossCall.of(self.compute_loss, is_own=type(self).compute_loss is Trainer.compute_loss)
         self.is_in_train = False
+        self.saw_batch = False
         self.tokens_before = 0
         self.hp_name: Callable[[Any], str] | None = None
         self.control = TrainerControl()
@@ -159,7 +161,7 @@ class Trainer(Publishing):
         """The loader that `evaluate()` reads, of a data set or of the name of one of `eval_dataset`'s."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(dataset, str):
-            dataset = self.eval_dataset[dataset]
+            dataset = construction.named_dataset(self.eval_dataset, dataset)
         if dataset is None:
             raise construction.missing("eval_dataset", "give the Trainer, or evaluate(), an evaluation data set")
         return self._loader(

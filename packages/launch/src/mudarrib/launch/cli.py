@@ -9,11 +9,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import cli_plan
 from .errors import ConfigError
 from .phrases import LANGUAGES, of_environment, phrase, use
+
+if TYPE_CHECKING:
+    from .config import Config
+    from .context import Context
+    from .rules import Finding
 
 OK, WRONG, UNUSABLE = 0, 1, 2
 
@@ -37,6 +42,11 @@ def parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help=phrase("find what is wrong before anything starts"))
     check.add_argument("config", nargs="?", help=phrase("the config; by default accelerate's own"))
     check.add_argument("--fix", action="store_true", help=phrase("write what can be mended into the file"))
+    check.add_argument("--model", help=phrase("its layers are compared: a config.json, a folder, a name in the cache"))
+    check.add_argument(
+        "--args", metavar="JSON", help=phrase("training arguments to compare with, as to_json writes them")
+    )
+    check.add_argument("--accelerate-version", metavar="VERSION", help=phrase("of the machine that launches"))
     check.add_argument("--json", action="store_true", help=phrase("findings as JSON"))
     explain = commands.add_parser("explain", help=phrase("say in plain words what a config starts"))
     explain.add_argument("config", nargs="?", help=phrase("the config; by default accelerate's own"))
@@ -120,13 +130,16 @@ def check(options: argparse.Namespace) -> int:
     from .config import read
     from .rules import check as find
 
+    context = context_of(options)
     config = read(options.config or default_path())
+    config.context = context
     found = find(config)
     # What is mended may bring to light what was hidden behind it.
     for _ in range(3 if options.fix else 0):
         if not mend(config, found):
             break
         config = read(options.config or default_path())
+        config.context = context
         found = find(config)
     if options.json:
         print(json.dumps([{**asdict(f), "value": None if f.value is ... else f.value} for f in found], indent=2))
@@ -144,14 +157,28 @@ def check(options: argparse.Namespace) -> int:
     return WRONG if any(finding.stops for finding in found) else OK
 
 
-def mend(config: Any, found: Sequence[Any]) -> bool:
+def context_of(options: argparse.Namespace) -> Context:
+    """What the config is to be compared with."""
+    from .context import Context, installed_accelerate, read_model_facts, read_training
+
+    return Context(
+        read_model_facts(options.model) if options.model else None,
+        read_training(options.args) if options.args else {},
+        options.accelerate_version or installed_accelerate(),
+    )
+
+
+def mend(config: Config, found: Sequence[Finding]) -> bool:
     """Change in the file what can be changed; returns whether anything was."""
-    from .config import mended, put
+    from .config import put
+    from .mend import mended
 
     values = {finding.key: finding.value for finding in found if finding.value is not ...}
     names = {finding.key: finding.rename for finding in found if finding.rename is not None}
-    text = mended(config, values, names)
-    if text == config.text:
+    removed = frozenset(finding.key for finding in found if finding.remove)
+    added = {key: value for finding in found for key, value in finding.add.items()}
+    text = mended(config, values, names, removed, added)
+    if text == config.text or config.path is None:
         return False
     put(text, config.path)
     return True
@@ -166,7 +193,9 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    code = check(argparse.Namespace(config=options.config, fix=False, json=False))
+    code = check(
+        argparse.Namespace(config=options.config, fix=False, json=False, model=None, args=None, accelerate_version=None)
+    )
     if code:
         return code
     if not options.script:

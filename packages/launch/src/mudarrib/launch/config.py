@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from .context import Context
 from .errors import ConfigError
 from .phrases import phrase
 
@@ -26,6 +27,7 @@ class Config:
         path: The file, if there is one.
         text: The file's text.
         spans: Dotted key to where its name and its plain value stand in the text.
+        context: What it is compared with: the model, the training arguments, the version of accelerate.
     """
 
     values: dict[str, Any]
@@ -33,6 +35,7 @@ class Config:
     path: Path | None = None
     text: str = ""
     spans: dict[str, tuple[Span, Span | None]] = field(default_factory=dict)
+    context: Context = field(default_factory=Context)
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value under a dotted key."""
@@ -116,29 +119,6 @@ def note_places(node: Any, prefix: str, config: Config) -> None:
         where = (value.start_mark.index, value.end_mark.index) if plain else None
         config.spans[name] = ((key.start_mark.index, key.end_mark.index), where)
         note_places(value, f"{name}.", config)
-
-
-def mended(config: Config, values: dict[str, Any], names: dict[str, str]) -> str:
-    """The file's text with some values and key names changed where they stand; all else, comments too, stays.
-
-    Args:
-        config: Read from a file.
-        values: Dotted key to its new value.
-        names: Dotted key to its new name.
-    """
-    changes: list[tuple[Span, str]] = []
-    for key, name in names.items():
-        if key in config.spans:
-            changes.append((config.spans[key][0], name))
-    for key, value in values.items():
-        span = config.spans.get(key, ((0, 0), None))[1]
-        if span is not None:
-            written = yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
-            changes.append((span, f" {written}" if span[0] == span[1] else written))
-    text = config.text
-    for (start, end), new in sorted(changes, reverse=True):
-        text = text[:start] + new + text[end:]
-    return text
 
 
 def dump(config: Config) -> str:

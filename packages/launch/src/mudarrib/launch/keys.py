@@ -49,4 +49,62 @@ WITH_FILE = (
     "deepspeed_moe_layer_cls_names", "deepspeed_multinode_launcher", "zero3_init_flag",
 )  # fmt: skip
 DEVICES = ("none", "cpu", "nvme")
-SECTIONS = {"fsdp_config": FSDP, "deepspeed_config": DEEPSPEED}
+DYNAMO_KEYS = (
+    "dynamo_backend", "dynamo_mode", "dynamo_use_dynamic", "dynamo_use_fullgraph", "dynamo_use_regional_compilation",
+)  # fmt: skip
+FP8 = (
+    "backend", "use_autocast_during_eval", "margin", "interval", "fp8_format", "amax_history_length",
+    "amax_history_len", "amax_compute_algorithm", "amax_compute_algo", "override_linear_precision",
+    "optimization_level", "opt_level", "enable_fsdp_float8_all_gather", "pad_inner_dim", "fp8_backend",
+    "fp8_use_autocast_during_eval", "fp8_margin", "fp8_interval", "fp8_amax_history_length", "fp8_amax_history_len",
+    "fp8_amax_compute_algorithm", "fp8_amax_compute_algo", "fp8_override_linear_precision", "fp8_optimization_level",
+    "fp8_opt_level", "fp8_enable_fsdp_float8_all_gather", "fp8_pad_inner_dim",
+)  # fmt: skip
+PARALLELISM = (
+    "parallelism_config_dp_replicate_size", "parallelism_config_dp_shard_size", "parallelism_config_tp_size",
+    "parallelism_config_cp_size", "parallelism_config_cp_backend", "parallelism_config_cp_comm_strategy",
+    "parallelism_config_sp_size", "parallelism_config_sp_backend", "parallelism_config_sp_seq_length",
+    "parallelism_config_sp_seq_length_is_variable", "parallelism_config_sp_attn_implementation",
+)  # fmt: skip
+PARALLEL_SIZES = tuple(key for key in PARALLELISM if key.endswith("_size"))
+FP8_BACKENDS = ("TE", "MSAMP", "AO")
+MEGATRON = (
+    "megatron_lm_attention_backend", "megatron_lm_attention_dropout", "megatron_lm_attention_softmax_in_fp32",
+    "megatron_lm_calculate_per_token_loss", "megatron_lm_context_parallel_size",
+    "megatron_lm_decoder_last_pipeline_num_layers", "megatron_lm_eod_mask_loss",
+    "megatron_lm_expert_model_parallel_size", "megatron_lm_expert_tensor_parallel_size",
+    "megatron_lm_gradient_clipping", "megatron_lm_hidden_dropout", "megatron_lm_no_load_optim",
+    "megatron_lm_no_save_optim", "megatron_lm_num_micro_batches", "megatron_lm_optimizer_cpu_offload",
+    "megatron_lm_overlap_cpu_optimizer_d2h_h2d", "megatron_lm_pp_degree", "megatron_lm_recompute_activations",
+    "megatron_lm_recompute_granularity", "megatron_lm_recompute_method", "megatron_lm_recompute_num_layers",
+    "megatron_lm_sequence_parallelism", "megatron_lm_tp_degree", "megatron_lm_use_custom_fsdp",
+    "megatron_lm_use_distributed_optimizer", "megatron_lm_use_precision_aware_optimizer",
+    "megatron_lm_use_rotary_position_embeddings",
+)  # fmt: skip
+SECTIONS = {
+    "fsdp_config": FSDP,
+    "deepspeed_config": DEEPSPEED,
+    "dynamo_config": DYNAMO_KEYS,
+    "fp8_config": FP8,
+    "parallelism_config": PARALLELISM,
+    "mpirun_config": ("mpirun_hostfile", "mpirun_ccl"),
+    "megatron_lm_config": MEGATRON,
+}
+
+# From which to which version accelerate launch reads a key; counted in its releases from 0.20.3 to 1.15.0.
+SINCE = {
+    "parallelism_config": "1.10.0",
+    "fsdp_config.fsdp_version": "1.6.0",
+    "fsdp_config.fsdp_reshard_after_forward": "1.6.0",
+    "fsdp_config.fsdp_ignored_modules": "1.10.0",
+}
+UNTIL = {
+    "ipex_config": "1.12.0",
+    "tp_config": "1.6.0",
+    "mpirun_config.mpirun_ccl": "1.12.0",
+    "fsdp_config.fsdp_backward_prefetch_policy": "0.34.2",
+}
+SUCCESSORS = {
+    "tp_config": "parallelism_config",
+    "fsdp_config.fsdp_backward_prefetch_policy": "fsdp_backward_prefetch",
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..config import Config, Place
 Found = Iterator["Finding"]
 Rule = Callable[[Config], Found]
 RULES: dict[str, Rule] = {}
-THEMES = ("keys", "machines", "precision", "fsdp", "deepspeed")
+THEMES = ("keys", "machines", "precision", "fsdp", "deepspeed", "parallelism", "versions", "model", "training")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Finding:
         fix: What to do.
         value: What to set the key to, where that is clear; `...` where it is not.
         rename: What to call the key, where it is misspelt.
+        remove: Whether the key is to go.
+        add: Dotted keys to put in, with their values.
         stops: Whether a run of it makes no sense; else it is said and no more.
         place: Line and column in the file, if known.
     """
@@ -39,6 +41,8 @@ class Finding:
     fix: str
     value: Any = ...
     rename: str | None = None
+    remove: bool = False
+    add: dict[str, Any] = field(default_factory=dict)
     stops: bool = True
     place: Place | None = None
 

@@ -91,7 +91,7 @@ def precision_and_file(config: Config) -> Findings:
         }
 
 
-def _file(config: Config) -> tuple[Any, Path | None]:
+def json_file(config: Config) -> tuple[Any, Path | None]:
     given = section(config).get("deepspeed_config_file")
     if given is None:
         return None, None
@@ -104,7 +104,7 @@ def _file(config: Config) -> tuple[Any, Path | None]:
 @rule("D006")
 def file_exists(config: Config) -> Findings:
     """The JSON file is there."""
-    given, path = _file(config)
+    given, path = json_file(config)
     if path is not None and config.path is not None and not path.is_file():
         yield {
             "key": "deepspeed_config.deepspeed_config_file",
@@ -117,7 +117,7 @@ def file_exists(config: Config) -> Findings:
 @rule("D007")
 def file_is_json(config: Config) -> Findings:
     """The JSON file is a JSON object."""
-    given, path = _file(config)
+    given, path = json_file(config)
     if path is None or not path.is_file():
         return
     try:

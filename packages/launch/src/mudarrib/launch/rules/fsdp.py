@@ -83,18 +83,51 @@ def fsdp_version(config: Config) -> Findings:
         }
 
 
+RESHARDS = {"FULL_SHARD": True, "1": True, "SHARD_GRAD_OP": False, "2": False}
+
+
 @rule("F006")
 def old_keys_in_version_2(config: Config) -> Findings:
     """Keys of version 1 mean nothing in version 2."""
-    if is_fsdp(config) and version(config) == 2:
-        for key in keys.FSDP1_ONLY:
-            if key in config.section("fsdp_config"):
-                yield {
-                    "key": f"fsdp_config.{key}",
-                    "message": phrase("{key} is a key of FSDP version 1", key=key),
-                    "consequence": phrase("it is ignored."),
-                    "fix": phrase("remove it; fsdp_reshard_after_forward takes the place of fsdp_sharding_strategy"),
-                }
+    section = config.section("fsdp_config")
+    if not is_fsdp(config) or version(config) != 2:
+        return
+    for key in keys.FSDP1_ONLY:
+        if key not in section:
+            continue
+        found = {
+            "key": f"fsdp_config.{key}",
+            "message": phrase("{key} is a key of FSDP version 1", key=key),
+            "consequence": phrase("it is ignored."),
+            "fix": phrase("remove it; fsdp_reshard_after_forward takes the place of fsdp_sharding_strategy"),
+        }
+        reshards = RESHARDS.get(str(section[key]).upper()) if key == "fsdp_sharding_strategy" else None
+        if reshards is not None and "fsdp_reshard_after_forward" not in section:
+            yield {**found, "rename": "fsdp_reshard_after_forward", "value": reshards}
+        else:
+            yield {**found, "remove": True}
+
+
+@rule("F014")
+def version_1_is_old(config: Config) -> Findings:
+    """FSDP version 1 is the old one."""
+    section = config.section("fsdp_config")
+    if not is_fsdp(config) or version(config) != 1 or not section:
+        return
+    strategy = str(section.get("fsdp_sharding_strategy", "FULL_SHARD")).upper()
+    moves = strategy in RESHARDS and section.get("fsdp_state_dict_type") != "LOCAL_STATE_DICT"
+    there = "fsdp_version" in section
+    yield {
+        "key": "fsdp_config.fsdp_version" if there else "fsdp_config",
+        "message": phrase("FSDP version 1 is deprecated"),
+        "consequence": phrase("it runs; torch and the libraries on it develop version 2."),
+        "fix": phrase("set fsdp_version: 2; --fix moves the other keys, too")
+        if moves
+        else phrase("set fsdp_version: 2; {strategy} has no successor that --fix could write", strategy=strategy),
+        "value": 2 if moves and there else ...,
+        "add": {"fsdp_config.fsdp_version": 2} if moves and not there else {},
+        "stops": False,
+    }
 
 
 @rule("F007")
@@ -107,6 +140,7 @@ def new_keys_in_version_1(config: Config) -> Findings:
             "message": phrase("fsdp_reshard_after_forward: true or false is of FSDP version 2"),
             "consequence": phrase("version 1 takes it for a sharding strategy and fails."),
             "fix": phrase("set fsdp_version: 2, or fsdp_sharding_strategy"),
+            "add": {"fsdp_config.fsdp_version": 2} if "fsdp_version" not in config.section("fsdp_config") else {},
         }
 
 

@@ -144,6 +144,8 @@ def old_fp16(config: Config) -> Findings:
             "message": phrase("fp16 is an old key"),
             "consequence": phrase("it is turned into mixed_precision: fp16, whatever mixed_precision says."),
             "fix": phrase("remove it and set mixed_precision"),
+            "remove": True,
+            "add": {"mixed_precision": "fp16"} if config.get("fp16") is True else {},
         }
 
 

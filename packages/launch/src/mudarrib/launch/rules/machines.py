@@ -187,3 +187,24 @@ def gpu_ids(config: Config) -> Findings:
             "consequence": phrase("processes share a device or find none."),
             "fix": phrase("give 'all', or one number for each process of this machine, such as '0,1'"),
         }
+
+
+@rule("M012")
+def port_is_free(config: Config) -> Findings:
+    """The port at which the processes meet is not taken on this machine."""
+    import socket
+
+    port = config.number("main_process_port")
+    if port is None or not 1024 <= port <= 65535 or config.number("machine_rank") or config.path is None:
+        return
+    with socket.socket() as probe:
+        probe.settimeout(0.05)
+        taken = probe.connect_ex(("127.0.0.1", port)) == 0
+    if taken:
+        yield {
+            "key": "main_process_port",
+            "message": phrase("port {port} is in use on this machine", port=port),
+            "consequence": phrase("the processes cannot meet: the launch stops with an address already in use."),
+            "fix": phrase("give another port, such as {near}, or end what uses it", near=port + 1),
+            "stops": False,
+        }

@@ -1,0 +1,116 @@
+"""What a config can be compared with: the model that is to be trained, the training arguments, the versions."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+from .phrases import phrase
+
+NEWEST = "1.15.0"
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A model as far as wrapping it is concerned.
+
+    Attributes:
+        kind: Its `model_type`.
+        classes: The classes of modules that its source has; empty if that is not known.
+        layers: Those that the model itself says must stay whole, as wrapping by layer takes them.
+    """
+
+    kind: str
+    classes: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known besides the config.
+
+    Attributes:
+        model: Facts of the model, if one was named.
+        training: The training arguments by name; empty if none were given.
+        accelerate: Version of accelerate that will launch.
+    """
+
+    model: ModelFacts | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    accelerate: str = NEWEST
+
+
+def installed_accelerate() -> str:
+    """The version of accelerate that is here; the newest known where there is none."""
+    try:
+        return metadata.version("accelerate")
+    except metadata.PackageNotFoundError:
+        return NEWEST
+
+
+def read_training(path: str | Path) -> dict[str, Any]:
+    """Training arguments from a JSON file, as `TrainingArguments.to_json` writes it, the peers' too.
+
+    Raises:
+        ConfigError: there is no such file, or it holds no JSON object.
+    """
+    file = Path(path).expanduser()
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        fix = phrase("give the path of a JSON file ({error})", error=error.strerror)
+        raise ConfigError("--args", str(path), fix) from error
+    except ValueError as error:
+        raise ConfigError("--args", str(path), phrase("it is not JSON: {error}", error=error)) from error
+    if not isinstance(values, dict):
+        raise ConfigError("--args", str(path), phrase("give a JSON object of arguments by name"))
+    return values
+
+
+def read_model_facts(model: str | Path) -> ModelFacts:
+    """Facts of a model, from its config and from transformers' source, of which nothing is imported or run.
+
+    Args:
+        model: A `config.json`, a folder that holds one, or the name of a model in the hub's cache.
+
+    Raises:
+        ConfigError: there is no such config, or it is not readable.
+    """
+    from .model_config import read_values
+
+    values = read_values(model)
+    kind = str(values["model_type"])
+    own_code = bool(values.get("auto_map"))
+    return ModelFacts(kind) if own_code else facts_of_source(kind)
+
+
+def facts_of_source(kind: str) -> ModelFacts:
+    """The classes in transformers' source of an architecture."""
+    found = importlib.util.find_spec("transformers")
+    if found is None or not found.submodule_search_locations:
+        return ModelFacts(kind)
+    name = kind.replace("-", "_")
+    source = Path(found.submodule_search_locations[0]) / "models" / name / f"modeling_{name}.py"
+    if not source.is_file():
+        return ModelFacts(kind)
+    classes, layers = [], []
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            classes.append(node.name)
+            layers += whole_layers(node)
+    return ModelFacts(kind, tuple(classes), tuple(dict.fromkeys(layers)))
+
+
+def whole_layers(node: ast.ClassDef) -> list[str]:
+    """What `_no_split_modules` of a class names."""
+    for line in node.body:
+        if isinstance(line, ast.Assign) and getattr(line.targets[0], "id", "") == "_no_split_modules":
+            items = getattr(line.value, "elts", [])
+            return [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    return []
