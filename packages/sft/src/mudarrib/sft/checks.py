@@ -24,6 +24,8 @@ from .config import SFTConfig
 from .lora import is_adapted
 from .packed import PackedDataset, TokenColumn
 
+OTHER_TASKS = ("Classification", "QuestionAnswering", "MultipleChoice", "NextSentencePrediction")
+
 
 def check_causal(model: Any) -> None:
     """Refuse a model that doesn't predict the next token: its loss would be that of another task."""
@@ -32,6 +34,8 @@ def check_causal(model: Any) -> None:
         raise ArgumentError("model", name, "it has an encoder and a decoder; train it with Seq2SeqTrainer")
     if name in MODEL_FOR_MASKED_LM_MAPPING_NAMES.values() and name not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         raise ArgumentError("model", name, "it fills in masked tokens; load it with AutoModelForCausalLM")
+    if name.endswith(OTHER_TASKS):
+        raise ArgumentError("model", name, "its head does not predict tokens; load it with AutoModelForCausalLM")
 
 
 def check_trainable(model: nn.Module, config: SFTConfig) -> None:
