@@ -1,5 +1,6 @@
 """Rendering templates directly gives what `apply_chat_template` gives, on templates of published models."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from mudarrib.core_loop import ArgumentError
 from mudarrib.sft.chat import Chat
 from mudarrib.sft.formats import Format
+from mudarrib.sft.masking import tokens_in_spans
 from mudarrib.sft.prepare import Preparation
+from mudarrib.sft.spans import bytes_of_tokens, masks_by_bytes, masks_of_spans
 from mudarrib.sft.template import marks_stand_free, split_marks
 from mudarrib.sft.tokenise import Recipe
 
@@ -137,3 +140,37 @@ def test_marks_within_what_is_changed_later_are_left_to_transformers():
     assert not marks_stand_free("{% set x %}{% generation %}a{% endgeneration %}{% endset %}{{ x | trim }}")
     assert not marks_stand_free("{% filter trim %}{% generation %} a {% endgeneration %}{% endfilter %}")
     assert split_marks("a\ufdd0b\ufdd1c\ufdd0\ufdd1") == ("abc", [(1, 2), (3, 3)])
+
+
+def by_offsets(tokenizer, text, spans):
+    return tokens_in_spans(tokenizer.backend_tokenizer.encode(text, add_special_tokens=False), spans).tolist()
+
+
+def test_masks_from_bytes_are_those_from_offsets(byte_level):
+    """Also where letters have several bytes, where a span cuts a token in two, and where tokens were added."""
+    byte_level.add_tokens(["<häh>"])
+    rng = random.Random(0)
+    alphabet = ["hello", " good", "\n\n", "ü", "🙂", "<|im_end|>", "<häh>", " ", "\u00a0", "bad"]
+    texts = ["".join(rng.choices(alphabet, k=rng.randint(0, 12))) for _ in range(300)]
+    spans = []
+    for text in texts:
+        cuts = sorted(rng.sample(range(len(text) + 1), k=min(len(text) + 1, 2 * rng.randint(0, 2)) // 2 * 2))
+        spans.append(list(zip(cuts[::2], cuts[1::2])))
+    ids, masks = masks_of_spans(byte_level, texts, spans)
+    sizes = bytes_of_tokens(byte_level, len(byte_level))
+    clear = sum(mask is not None for mask in masks_by_bytes(ids, texts, spans, sizes))
+    assert 50 < clear < 300, "some are told by their bytes, some are not"
+    for text, of, row, mask in zip(texts, spans, ids, masks):
+        assert row == byte_level(text, add_special_tokens=False)["input_ids"]
+        assert mask.tolist() == by_offsets(byte_level, text, of)
+
+
+def test_only_vocabularies_of_bytes_are_measured(byte_level, tokenizer):
+    assert bytes_of_tokens(byte_level, len(byte_level)) is not None
+    assert bytes_of_tokens(tokenizer(), 30) is None
+
+
+def test_what_an_earlier_call_left_in_the_tokenizer_changes_nothing(byte_level):
+    byte_level(["hello", "good good"], padding="max_length", truncation=True, max_length=3)
+    ids, masks = masks_of_spans(byte_level, ["hello good film", "a"], [[(0, 5)], []])
+    assert byte_level.decode(ids[0]) == "hello good film" and len(ids[1]) == len(masks[1]) == 1

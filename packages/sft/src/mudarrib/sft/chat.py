@@ -10,7 +10,16 @@ from mudarrib.core_loop import ArgumentError
 
 from .formats import Message, clean_messages
 from .masking import Span
-from .template import BEGIN, DirectTemplate, has_generation_marks, holds_plain, is_plain, marks_stand_free, split_marks
+from .template import (
+    BEGIN,
+    END,
+    DirectTemplate,
+    has_generation_marks,
+    holds_plain,
+    is_plain,
+    marks_stand_free,
+    split_marks,
+)
 
 Conversations: TypeAlias = "Sequence[Sequence[Message]]"
 Options: TypeAlias = "Sequence[dict[str, Any]]"
@@ -19,6 +28,11 @@ _UNSTABLE = (
     "the chat template renders earlier turns differently when later ones follow, so that the assistant's part can't be "
     "found; put {% generation %} … {% endgeneration %} around it in the template"
 )
+
+
+def holds(messages: list[Message], text: str) -> bool:
+    """Whether a text stands in any part of a conversation."""
+    return any(text in str(value) for message in messages for value in message.values())
 
 
 class ChatTokenizer(Protocol):
@@ -75,10 +89,8 @@ class Chat:
         more than plain values.
         """
         rows = [clean_messages(messages) for messages in conversations]
-        if not marks_stand_free(self.template) or any(BEGIN in str(row) for row in rows):
-            return None
-        texts = self._directly(rows, options, marks=True)
-        if texts is None:
+        texts = self._directly(rows, options, marks=True) if marks_stand_free(self.template) else None
+        if texts is None or any(holds(row, BEGIN) or holds(row, END) for row in rows):
             return None
         found = [split_marks(text) for text in texts]
         return [text for text, _ in found], [spans for _, spans in found]

@@ -32,6 +32,8 @@ class Encoding(Protocol):
 
     def char_to_token(self, char_pos: int) -> int | None: ...
 
+    def token_to_chars(self, token_index: int) -> tuple[int, int] | None: ...
+
 
 def tokens_in_spans(encoding: Encoding, spans: Sequence[Span]) -> Mask:
     """The tokens that lie in one of the spans of characters; one that only reaches into a span counts as in it.
@@ -50,5 +52,13 @@ def tokens_in_spans(encoding: Encoding, spans: Sequence[Span]) -> Mask:
         backwards = (encoding.char_to_token(at) for at in range(end - 1, begin - 1, -1))
         last = next((token for token in backwards if token is not None), None)
         if first is not None and last is not None:
-            mask[first : last + 1] = True
+            mask[first : _end_of_character(encoding, last) + 1] = True
     return mask
+
+
+def _end_of_character(encoding: Encoding, token: int) -> int:
+    """The last token of a character that several tokens make up, from the first."""
+    where = encoding.token_to_chars(token)
+    while token + 1 < len(encoding.ids) and where is not None and encoding.token_to_chars(token + 1) == where:
+        token += 1
+    return token

@@ -16,7 +16,8 @@ from mudarrib.core_loop import ArgumentError
 
 from .chat import Chat
 from .formats import Columns, Format, without_nulls
-from .masking import IGNORED, Mask, after, common_prefix, tokens_in_spans
+from .masking import IGNORED, Mask, after, common_prefix
+from .spans import masks_of_spans
 
 Tokens = NDArray[np.int32]
 Ids = list[list[int]]
@@ -225,9 +226,7 @@ def _conversations(recipe: Recipe, rows: list[Any], options: list[dict[str, Any]
     if spoken is None or not recipe.tokenizer.is_fast:
         marked = chat.marked(rows, options)
         return [list(ids) for ids, _ in marked], [np.asarray(mask, dtype=bool) for _, mask in marked]
-    texts, spans = spoken
-    encodings = recipe.tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
-    return [e.ids for e in encodings], [tokens_in_spans(e, of) for e, of in zip(encodings, spans, strict=True)]
+    return masks_of_spans(recipe.tokenizer, *spoken)
 
 
 def template_options(columns: Columns, n_rows: int) -> list[dict[str, Any]]:
