@@ -107,6 +107,13 @@ def speed(tokenizer: Any, rows: Dataset, length: int, way: str, batch: int) -> t
     return log["num_tokens"] / seconds, log["num_tokens"] / busy, log.get("padding", float("nan"))
 
 
+def wasted(lengths: Any, batch: int) -> float:
+    """The share of padding in batches of random examples, padded to the longest of each, over 50 shuffles."""
+    rng = np.random.default_rng(0)
+    shuffles = [rng.permutation(lengths)[: len(lengths) // batch * batch].reshape(-1, batch) for _ in range(50)]
+    return 1 - sum(int(s.sum()) for s in shuffles) / sum(int(s.max(axis=1).sum()) * batch for s in shuffles)
+
+
 def spread(values: list[float], digits: int) -> str:
     """Median, least and most."""
     return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
@@ -134,6 +141,7 @@ def main() -> None:
     lengths = [len(row) for row in trainer(tokenizer, rows, arguments.length).train_dataset["input_ids"]]
     print(f"Tokens of an example: median {np.median(lengths):.0f}, 5 % {np.percentile(lengths, 5):.0f}, "
           f"95 % {np.percentile(lengths, 95):.0f}")  # fmt: skip
+    print("Padding of random batches:", ", ".join(f"{n} rows {wasted(lengths, n):.1%}" for n in (4, 8, 16, 32, 64)))
     print(f"Largest difference of the loss: {curves(tokenizer, rows, arguments.length):.1e}")
     filling = max(1, round(arguments.rows * arguments.length * 0.95 / np.mean(lengths)))
     batches = {"packed": arguments.rows, "padded to the longest": filling, "padded to max_length": filling}
