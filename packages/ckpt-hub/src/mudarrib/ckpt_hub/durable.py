@@ -64,7 +64,7 @@ class DurableFile:
         self._path = path
         self._size = 0
         self._pending = bytearray()
-        self.record = FileRecord(0, "")
+        self.record: FileRecord = FileRecord(0, "")
 
     def __enter__(self) -> DurableFile:
         self._file = self._path.open("xb", buffering=0)

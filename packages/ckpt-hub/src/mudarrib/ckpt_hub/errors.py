@@ -14,7 +14,7 @@ class CheckpointError(RuntimeError):
 
     def __init__(self, argument: str, value: object, fix: str) -> None:
         self.argument = argument
-        self.value = str(value)
+        self.value: str = str(value)
         self.fix = fix
         super().__init__(f"{argument}: {self.value}. {fix}")
 

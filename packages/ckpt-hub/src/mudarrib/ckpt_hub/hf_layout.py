@@ -53,7 +53,7 @@ class PeerCheckpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._state = _read_state(path / TRAINER_STATE)
-        self.step = int(self._state["global_step"])
+        self.step: int = int(self._state["global_step"])
         self.metric: float | None = None
         files = {file.name for file in path.iterdir()}
         self.parts: tuple[str, ...] = (

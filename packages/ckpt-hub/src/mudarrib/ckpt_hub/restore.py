@@ -61,10 +61,10 @@ class OwnCheckpoint:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.manifest = Manifest.read(path)
-        self.step = self.manifest.step
-        self.metric = self.manifest.metric
-        self.parts = self.manifest.parts
+        self.manifest: Manifest = Manifest.read(path)
+        self.step: int = self.manifest.step
+        self.metric: float | None = self.manifest.metric
+        self.parts: tuple[str, ...] = self.manifest.parts
         self._trees: Any = None
         # Weights that the model wrote itself can be read into a module, too.
         self._has_weights = "model" not in self.parts and has_weights(self.manifest.files)

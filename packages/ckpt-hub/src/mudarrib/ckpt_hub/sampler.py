@@ -67,10 +67,10 @@ class ResumableBatches:
         self.seed = seed
         self.shuffle = shuffle
         self.drop_last = drop_last
-        self.rank = own_rank() if rank is None else rank
-        self.world_size = own_world_size() if world_size is None else world_size
-        self.epoch = 0
-        self.consumed = 0
+        self.rank: int = own_rank() if rank is None else rank
+        self.world_size: int = own_world_size() if world_size is None else world_size
+        self.epoch: int = 0
+        self.consumed: int = 0
 
     @property
     def total_batch_size(self) -> int:

@@ -77,7 +77,7 @@ class CheckpointStore:
     ) -> None:
         if keep is not None and keep < 1:
             raise CheckpointError("keep", keep, "Keep at least 1 checkpoint, or None for all.")
-        self.root = Path(root)
+        self.root: Path = Path(root)
         self.keep = keep
         self.background = background
         self._lock = FolderLock(self.root)

@@ -11,7 +11,7 @@ from mudarrib.ckpt_hub import CheckpointStore, RngState, ShardedState
 
 from . import weights
 from .errors import ArgumentError
-from .logs import get_logger
+from .logs import Logger, get_logger
 from .plan import Position, TrainingPlan
 from .progress import Progress
 from .schedules import Settings
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .run import Run
     from .trainer import Trainer
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 STATE_FILE = "trainer_state.json"
 SHARDED = "sharded"
 Writer = Callable[[Path], object]
@@ -78,7 +78,7 @@ class EpochRng:
     per_rank = True
 
     def __init__(self) -> None:
-        self.rng = RngState()
+        self.rng: RngState = RngState()
         self.saved: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import torch
 
 from .errors import ArgumentError
 from .loading import BatchLoader, StreamLoader, is_iterable_only, length
-from .logs import get_logger
+from .logs import Logger, get_logger
 from .sampling import ProcessBatches, ResumableSampler
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 LABEL_COLUMNS = ("label", "label_ids")
 Collator = Callable[[list[Any]], Any]
 
@@ -73,10 +73,10 @@ class KeepColumns:
 
     def __init__(self, collator: Collator, columns: Sequence[str], name: str, model_name: str) -> None:
         self.collator = collator
-        self.columns = frozenset(columns)
+        self.columns: frozenset[str] = frozenset(columns)
         self.name = name
         self.model_name = model_name
-        self.told = False
+        self.told: bool = False
 
     def __call__(self, rows: list[Any]) -> Any:
         if rows and isinstance(rows[0], Mapping):

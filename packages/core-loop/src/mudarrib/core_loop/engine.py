@@ -46,11 +46,13 @@ class Engine:
     def __init__(self, args: Any) -> None:
         self.args = args
         self.device: torch.device = args.device
-        self.precision = precision_of(args)
-        self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(self.precision)
+        self.precision: str = precision_of(args)
+        self.dtype: torch.dtype | None = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(self.precision)
         # Half precision has a narrow range of gradients, bfloat16 has that of float32.
-        self.scaler = torch.amp.GradScaler(self.device.type) if self.precision == "fp16" else None
-        self.step_was_skipped = False
+        self.scaler: torch.amp.GradScaler | None = (
+            torch.amp.GradScaler(self.device.type) if self.precision == "fp16" else None
+        )
+        self.step_was_skipped: bool = False
         self.parameters: list[torch.nn.Parameter] = []
         self.in_backward: StepsInBackward | None = None
 

@@ -13,14 +13,14 @@ import torch
 from .errors import ArgumentError
 from .gathering import NestedBuffer, nested_map
 from .loading import BatchLoader, length
-from .logs import get_logger
+from .logs import Logger, get_logger
 from .loss import as_tuple, n_rows
 from .outputs import EvalLoopOutput, EvalPrediction, PredictionOutput
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 Step = tuple[Any, Any, Any]
 
 

@@ -39,7 +39,7 @@ class ArrayBuffer:
     def __init__(self, n_rows: int | None = None) -> None:
         self.n_rows = n_rows
         self.array: np.ndarray | None = None
-        self.filled = 0
+        self.filled: int = 0
         self.parts: list[np.ndarray] = []
 
     def add(self, tensor: torch.Tensor) -> None:

@@ -82,7 +82,7 @@ class BatchLoader(DataLoader[Any]):
 
     def __init__(self, dataset: Any, batches: ProcessBatches, collate_fn: Callable[..., Any], **settings: Any) -> None:
         self.batches = batches
-        self.within_epoch = False
+        self.within_epoch: bool = False
         self.numbered: NumberedBatches | None = None
         if settings.get("num_workers", 0) > 0:
             self.numbered = NumberedBatches(batches, getattr(batches.sampler, "seed", 0))
@@ -126,8 +126,8 @@ class StreamLoader(DataLoader[Any]):
     ) -> None:
         self.rank = rank
         self.world_size = world_size
-        self.start = 0
-        self.is_placed = False
+        self.start: int = 0
+        self.is_placed: bool = False
         super().__init__(dataset, collate_fn=collate_fn, **settings)
 
     @property

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from logging import Logger as Logger
 from typing import Any
 
 ROOT = "mudarrib"
 
 
-def get_logger(name: str) -> logging.Logger:
+def get_logger(name: str) -> Logger:
     """The logger of a module, under the package's."""
     return logging.getLogger(name)
 

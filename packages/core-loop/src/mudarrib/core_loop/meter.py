@@ -18,7 +18,7 @@ class LossMeter:
 
     def __init__(self, nan_filter: bool = True) -> None:
         self.nan_filter = nan_filter
-        self.total = 0.0
+        self.total: float = 0.0
         self._pending: list[torch.Tensor] = []
         self._steps: list[int] = []
         self._sum = np.float32(0)

@@ -46,7 +46,7 @@ class EvalPrediction:
         self.label_ids = label_ids
         self.inputs = inputs
         self.losses = losses
-        self.elements = [predictions, label_ids, *(extra for extra in (inputs, losses) if extra is not None)]
+        self.elements: list[Any] = [predictions, label_ids, *(extra for extra in (inputs, losses) if extra is not None)]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.elements)

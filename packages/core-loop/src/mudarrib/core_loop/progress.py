@@ -18,7 +18,7 @@ class Progress:
         self.position = position
         self.callbacks = callbacks
         self.restore_arguments = restore_arguments
-        self.has_position = False
+        self.has_position: bool = False
         self.optimizer = self.saved_optimizer = ""
 
     def note_callbacks(self) -> None:

@@ -75,10 +75,10 @@ class ResumableSampler(Sampler[int]):
         self.data_source = data_source
         self.seed = seed
         self.shuffle = shuffle
-        self.lengths = None if lengths is None else np.asarray(lengths)
+        self.lengths: np.ndarray | None = None if lengths is None else np.asarray(lengths)
         self.batch_size = batch_size
-        self.epoch = 0
-        self.start = 0
+        self.epoch: int = 0
+        self.start: int = 0
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
         """Choose the epoch of the next pass, and how many of its rows have been consumed."""

@@ -116,11 +116,11 @@ class Settings:
     def __init__(self, optimizer: torch.optim.Optimizer, scheduler: Any) -> None:
         self.optimizer = optimizer
         self.scheduler = scheduler
-        self.groups = [
+        self.groups: list[dict[str, Any]] = [
             {name: value for name, value in group.items() if name not in ("params", "lr")}
             for group in optimizer.param_groups
         ]
-        self.base_lrs = list(getattr(scheduler, "base_lrs", []))
+        self.base_lrs: list[Any] = list(getattr(scheduler, "base_lrs", []))
 
     def win(self) -> None:
         """After loading: the settings given now hold, and the schedule goes on from the step reached."""

@@ -10,12 +10,12 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .callbacks.base import TrainerCallback
-from .logs import get_logger
+from .logs import Logger, get_logger
 
 if TYPE_CHECKING:
     from .run import Run
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 
 
 class StopAtStepEnd(TrainerCallback):
@@ -39,7 +39,7 @@ class StopOnSignal:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.callback = StopAtStepEnd()
+        self.callback: StopAtStepEnd = StopAtStepEnd()
         self.received: int | None = None
         self.previous: dict[int, Any] = {}
 

@@ -27,7 +27,7 @@ from .arguments import TrainingArguments, validate_with_data
 from .callbacks.handler import CallbackHandler
 from .checkpointing import Checkpointing
 from .engine import Engine
-from .logs import configure_logging, get_logger
+from .logs import Logger, configure_logging, get_logger
 from .loss import LossCall, LossRule, ModelFacts
 from .memory import MemoryMeter
 from .outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
@@ -35,7 +35,7 @@ from .publishing import Publishing
 from .sampling import ResumableSampler
 from .state import TrainerControl, TrainerState
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 Optimizers = tuple[torch.optim.Optimizer | None, Any]
 
 
@@ -91,29 +91,34 @@ class Trainer(Publishing):
         validate_with_data(self.args, has_eval_dataset=eval_dataset is not None, has_metrics=bool(compute_metrics))
         self.model_init = model_init
         self.engine: Engine = construction.choose_engine(self.args)
-        self.memory = MemoryMeter(self.args.skip_memory_metrics, self.engine.device)
+        self.memory: MemoryMeter = MemoryMeter(self.args.skip_memory_metrics, self.engine.device)
         self.model: torch.nn.Module = self.call_model_init() if model is None else model
         self.model_wrapped = self.model
         construction.place_model(self.model, self.args, self.engine)
         self.train_dataset = train_dataset
         self.eval_dataset = eval_dataset
         self.processing_class = processing_class
-        self.data_collator = data.choose_collator(processing_class) if data_collator is None else data_collator
+        self.data_collator: data.Collator = (
+            data.choose_collator(processing_class) if data_collator is None else data_collator
+        )
         self.compute_loss_func = compute_loss_func
         self.compute_metrics = compute_metrics
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.given_optimizers = optimizers
-        self.optimizer, self.lr_scheduler = optimizers
+        self.optimizer: torch.optim.Optimizer | None = optimizers[0]
+        self.lr_scheduler: Any = optimizers[1]
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
         self.train_batch_size: int = self.args.train_batch_size
         self.loss_is_scaled_for_ga: bool | None = None
-        self.loss_rule = self._read_model()
-        self.loss_call = LossCall.of(self.compute_loss, is_own=type(self).compute_loss is Trainer.compute_loss)
+        self.loss_rule: LossRule = self._read_model()
+        self.loss_call: LossCall = LossCall.of(
+            self.compute_loss, is_own=type(self).compute_loss is Trainer.compute_loss
+        )
         self.is_in_train = False
         self.saw_batch = False
         self.tokens_before = 0
         self.hp_name: Callable[[Any], str] | None = None
-        self.control = TrainerControl()
+        self.control: TrainerControl = TrainerControl()
         self.checkpointing = Checkpointing(self)
         self._introduce_callbacks(callbacks)
 
@@ -122,7 +127,7 @@ class Trainer(Publishing):
             is_local_process_zero=self.is_local_process_zero(), is_world_process_zero=self.is_world_process_zero()
         )
         everyone = construction.all_callbacks(self.args, callbacks)
-        self.callback_handler = CallbackHandler(everyone, self.args, self.state, self.control)
+        self.callback_handler: CallbackHandler = CallbackHandler(everyone, self.args, self.state, self.control)
         self.callback_handler.references.update(model=self.model, processing_class=self.processing_class)
         if self.args.should_save:
             construction.make_folder(self.args.folder)
@@ -131,7 +136,7 @@ class Trainer(Publishing):
     def _read_model(self) -> LossRule:
         inner = construction.base_model(self.model)
         facts = ModelFacts.of(inner, self.args.label_names)
-        self.label_names = list(facts.label_names)
+        self.label_names: list[str] = list(facts.label_names)
         self.main_input_name: str = getattr(inner, "main_input_name", "input_ids")
         smoothing = self.args.label_smoothing_factor
         return LossRule(facts, smoothing, self.compute_loss_func, self.args.count_predicted_tokens)

@@ -16,7 +16,7 @@ from .construction import align_special_tokens
 from .errors import ArgumentError
 from .evaluation import speed_metrics
 from .loading import length
-from .logs import get_logger
+from .logs import Logger, get_logger
 from .meter import LossMeter
 from .outputs import TrainOutput
 from .plan import Position, TrainingPlan
@@ -27,7 +27,7 @@ from .state import TrainerState
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 
 
 def train(

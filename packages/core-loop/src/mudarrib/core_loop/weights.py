@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from .errors import ArgumentError
-from .logs import get_logger
+from .logs import Logger, get_logger
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_model.safetensors"

@@ -18,7 +18,7 @@ from .muon import MUON, MuonWithAdamW
 from .options import at_least, one_of, parse
 from .targets import match_modules
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 Groups = list[dict[str, Any]]
 
 LOW_RANK: dict[str, tuple[type[PerParameter], type[PerParameter]]] = {
@@ -28,10 +28,22 @@ LOW_RANK: dict[str, tuple[type[PerParameter], type[PerParameter]]] = {
     "apollo_adamw": (ApolloAdamW, ApolloAdamWLayerwise),
     "apollo_mini": (ApolloAdamW, ApolloAdamWLayerwise),
 }
-GALORE_OPTIONS = {"rank": 128, "update_proj_gap": 200, "scale": 0.25, "proj_type": "std", "svd": "warm"}
-APOLLO_OPTIONS = {"rank": 128, "update_proj_gap": 200, "scale": 1.0, "proj_type": "std", "scale_type": "channel"}
-MINI_OPTIONS = {**APOLLO_OPTIONS, "rank": 1, "scale": 128.0, "scale_type": "tensor"}
-OPTIONS = {"apollo_adamw": APOLLO_OPTIONS, "apollo_mini": MINI_OPTIONS}
+GALORE_OPTIONS: dict[str, object] = {
+    "rank": 128,
+    "update_proj_gap": 200,
+    "scale": 0.25,
+    "proj_type": "std",
+    "svd": "warm",
+}
+APOLLO_OPTIONS: dict[str, object] = {
+    "rank": 128,
+    "update_proj_gap": 200,
+    "scale": 1.0,
+    "proj_type": "std",
+    "scale_type": "channel",
+}
+MINI_OPTIONS: dict[str, object] = {**APOLLO_OPTIONS, "rank": 1, "scale": 128.0, "scale_type": "tensor"}
+OPTIONS: dict[str, dict[str, object]] = {"apollo_adamw": APOLLO_OPTIONS, "apollo_mini": MINI_OPTIONS}
 CLIP = {"clip": "none"}
 
 

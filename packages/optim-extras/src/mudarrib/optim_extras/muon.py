@@ -11,8 +11,8 @@ from torch.distributed.tensor import DTensor
 from .errors import OptionError
 from .exact_state import PerParameter
 
-ADAMW = {"betas": (0.9, 0.999), "eps": 1e-8}
-MUON = {"momentum": 0.95, "nesterov": True, "ns_steps": 5, "adjust_lr_fn": "match_rms_adamw"}
+ADAMW: dict[str, object] = {"betas": (0.9, 0.999), "eps": 1e-8}
+MUON: dict[str, object] = {"momentum": 0.95, "nesterov": True, "ns_steps": 5, "adjust_lr_fn": "match_rms_adamw"}
 
 
 class MuonWithAdamW(PerParameter):

@@ -11,7 +11,7 @@ import torch
 
 from .errors import OptionError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

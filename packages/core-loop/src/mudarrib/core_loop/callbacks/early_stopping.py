@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ArgumentError
-from ..logs import get_logger
+from ..logs import Logger, get_logger
 from ..state import ExportableState
 from .base import TrainerCallback
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 
 
 class EarlyStoppingCallback(TrainerCallback, ExportableState):
@@ -26,8 +26,8 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         if early_stopping_patience < 1:
             raise ArgumentError("early_stopping_patience", early_stopping_patience, "give a number of at least 1")
         self.early_stopping_patience = early_stopping_patience
-        self.early_stopping_threshold = early_stopping_threshold or 0.0
-        self.early_stopping_patience_counter = 0
+        self.early_stopping_threshold: float = early_stopping_threshold or 0.0
+        self.early_stopping_patience_counter: int = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if args.metric_for_best_model is None:

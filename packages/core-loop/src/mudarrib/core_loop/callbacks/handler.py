@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import ArgumentError
-from ..logs import get_logger
+from ..logs import Logger, get_logger
 from ..state import TrainerControl, TrainerState
 from .base import EVENTS, TrainerCallback
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 CONTROL_FIELDS = tuple(f.name for f in dataclasses.fields(TrainerControl))
 
 # What the loop clears before an event: a request holds for the run, the epoch or the step it was made in.

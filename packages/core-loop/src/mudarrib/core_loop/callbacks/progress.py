@@ -31,8 +31,8 @@ class ProgressCallback(TrainerCallback):
         self.max_str_len = max_str_len
         self.training_bar: Any = None
         self.prediction_bar: Any = None
-        self.seen = 0
-        self.shown_at = 0.0
+        self.seen: int = 0
+        self.shown_at: float = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:

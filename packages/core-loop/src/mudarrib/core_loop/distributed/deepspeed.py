@@ -14,11 +14,11 @@ from accelerate.utils.deepspeed import DummyOptim, DummyScheduler
 
 from ..engine import Build, StepsInBackward, precision_of
 from ..errors import ArgumentError
-from ..logs import get_logger
+from ..logs import Logger, get_logger
 from .deepspeed_state import DeepSpeedState, put
 from .engine import DistributedEngine
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 
 
 class DeepSpeedEngine(DistributedEngine):
@@ -44,7 +44,7 @@ class DeepSpeedEngine(DistributedEngine):
             super().__init__(args, backend="gloo" if on_cpu else None, **settings)
         except ImportError as error:
             raise ArgumentError("deepspeed", args.deepspeed, "pip install deepspeed, or leave it out") from error
-        self.scaler = None
+        self.scaler: torch.amp.GradScaler | None = None
         self.plugin: Any = self.accelerator.state.deepspeed_plugin
         self.wrapped: Any = None
         self.inner: torch.nn.Module | None = None

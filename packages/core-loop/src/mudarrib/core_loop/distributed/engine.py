@@ -35,7 +35,7 @@ class DistributedEngine(Engine):
     def __init__(self, args: Any, backend: str | None = None, **plugins: Any) -> None:
         # The last Trainer's plugins are not this one's.
         AcceleratorState._reset_state()
-        self.accelerator = accelerate.Accelerator(
+        self.accelerator: Any = accelerate.Accelerator(
             parallelism_config=args.parallelism_config,
             dataloader_config=loader_settings(args),
             kwargs_handlers=[
@@ -48,8 +48,8 @@ class DistributedEngine(Engine):
         )
         super().__init__(args)
         self.device = self.accelerator.device
-        self.world_size = self.accelerator.num_processes
-        self.rank = self.accelerator.process_index
+        self.world_size: int = self.accelerator.num_processes
+        self.rank: int = self.accelerator.process_index
 
     def prepare_model(self, model: torch.nn.Module, training: bool = True) -> torch.nn.Module:
         inner = super().prepare_model(model)

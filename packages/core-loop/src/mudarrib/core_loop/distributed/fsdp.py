@@ -21,12 +21,12 @@ from torch.distributed.tensor import DTensor
 from .. import launched
 from ..engine import precision_of
 from ..errors import ArgumentError
-from ..logs import get_logger
+from ..logs import Logger, get_logger
 from .engine import DistributedEngine
 from .fsdp_settings import plugin_settings
 from .whole_optimizer import WholeOptimizer, whole_state_options
 
-logger = get_logger(__name__)
+logger: Logger = get_logger(__name__)
 
 
 class FsdpEngine(DistributedEngine):
@@ -40,10 +40,10 @@ class FsdpEngine(DistributedEngine):
     """
 
     def __init__(self, args: Any) -> None:
-        self.plugin = plugin_of(args)
+        self.plugin: Any = plugin_of(args)
         super().__init__(args, fsdp_plugin=self.plugin, mixed_precision=precision_of(args))
-        self.scaler = None
-        self.saves_shards = self.plugin.state_dict_type == StateDictType.SHARDED_STATE_DICT
+        self.scaler: torch.amp.GradScaler | None = None
+        self.saves_shards: bool = self.plugin.state_dict_type == StateDictType.SHARDED_STATE_DICT
         self.wrapped: tuple[torch.nn.Module, torch.nn.Module] | None = None
         if self.world_size == 1:
             raise ArgumentError("fsdp", args.fsdp, "launch at least 2 processes, or leave it out: nothing to shard")

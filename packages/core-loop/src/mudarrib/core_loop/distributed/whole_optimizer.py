@@ -34,7 +34,7 @@ class WholeOptimizer:
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
         self.model = model
         self.optimizer = optimizer
-        self.options = whole_state_options(device)
+        self.options: Any = whole_state_options(device)
 
     def state_dict(self) -> dict[str, Any]:
         """The state with parameters numbered in the order of the groups, as `Optimizer.state_dict` has it."""

@@ -66,7 +66,7 @@ class GaLoreAdamW(LowRankOptimizer):
         correct_bias: bool = True,
         state_dtype: str = "float32",
     ) -> None:
-        self.state_dtype = None if state_dtype == "parameter" else torch.float32
+        self.state_dtype: torch.dtype | None = None if state_dtype == "parameter" else torch.float32
         super().__init__(
             params,
             {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "correct_bias": correct_bias},

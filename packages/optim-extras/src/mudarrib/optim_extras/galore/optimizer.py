@@ -10,7 +10,7 @@ import torch
 from ..exact_state import PerParameter
 from . import projector
 
-LOW_RANK = {"update_proj_gap": 200, "scale": 0.25, "proj_type": "std", "svd": "warm"}
+LOW_RANK: dict[str, object] = {"update_proj_gap": 200, "scale": 0.25, "proj_type": "std", "svd": "warm"}
 
 
 class LowRankOptimizer(PerParameter):
