@@ -92,8 +92,9 @@ def measure(m: int, n: int, options: argparse.Namespace) -> dict[str, list[float
         found["new basis / AdamW step"].append(took / step)
         found["whole refresh / AdamW step"].append(whole / step)
         basis = galore.state[weights[0]]["basis_right" if right else "basis_left"]
-        best = torch.linalg.svdvals(gradient)[:rank].square().sum() / gradient.square().sum()
-        found["energy / best"].append(subspace.captured_energy(gradient, basis, right) / float(best))
+        squares = torch.linalg.svdvals(gradient).square()
+        best = float(squares[:rank].sum() / squares.sum())
+        found["energy / best"].append(subspace.captured_energy(gradient, basis, right) / best)
     return found
 
 

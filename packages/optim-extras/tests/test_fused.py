@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from mudarrib.optim_extras import FusedBackward, OptionError, builders, match_modules
+from mudarrib.optim_extras.norms import euclidean
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
 NAMES = list(PYPROJECT["project"]["entry-points"]["mudarrib.optimizers"])
@@ -132,6 +133,16 @@ def test_the_norm_is_that_of_all_gradients(name):
     net.zero_grad()
     take_step(net, optimizer, 0)
     torch.testing.assert_close(optimizer.last_grad_norm(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_of_large_tensors_are_exact(dtype):
+    torch.manual_seed(0)
+    tensor = torch.randn(4096, 4096).to(dtype)
+    exact = tensor.double().square().sum().sqrt()
+    assert float(euclidean(tensor) / exact) == pytest.approx(1.0, abs=1e-6)
+    assert float(euclidean(tensor[0, :7]) / tensor[0, :7].double().norm()) == pytest.approx(1.0, abs=1e-6)
+    assert float(euclidean(torch.tensor(-3.0))) == 3.0
 
 
 @pytest.mark.parametrize("name", IN_BACKWARD)

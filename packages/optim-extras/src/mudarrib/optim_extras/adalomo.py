@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from .exact_state import PerParameter
-from .factored import FactoredSecondMoment, root_mean_square
+from .factored import FactoredSecondMoment
 from .fused_backward import FusedBackward
+from .norms import root_mean_square
 
 
 class AdaLomo(PerParameter):

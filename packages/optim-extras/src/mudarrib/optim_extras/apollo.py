@@ -10,6 +10,7 @@ from .errors import OptionError
 from .fused_backward import FusedBackward
 from .galore.adamw import GaLoreAdamW
 from .galore.projector import sides
+from .norms import euclidean
 
 GROWTH = 1.01
 TINY = 1e-8
@@ -78,5 +79,7 @@ class ApolloAdamWLayerwise(FusedBackward, ApolloAdamW):
 
 def norm(matrix: torch.Tensor, dim: int | None) -> torch.Tensor:
     """Norm of the whole, or of each row (dim 1) or column (dim 0) with that dimension kept."""
-    size: torch.Tensor = torch.linalg.vector_norm(matrix, dim=dim, keepdim=dim is not None)
+    if dim is None:
+        return euclidean(matrix)
+    size: torch.Tensor = torch.linalg.vector_norm(matrix, dim=dim, keepdim=True)
     return size

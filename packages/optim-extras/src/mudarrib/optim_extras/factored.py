@@ -6,13 +6,9 @@ from typing import Any
 
 import torch
 
+from .norms import root_mean_square
+
 ROUNDING = 32 * torch.finfo(torch.float32).eps
-
-
-def root_mean_square(tensor: torch.Tensor) -> torch.Tensor:
-    """√(mean of squares), in float32, without a copy of the tensor."""
-    mean: torch.Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32) / tensor.numel() ** 0.5
-    return mean
 
 
 def mean_square(tensor: torch.Tensor, dim: int) -> torch.Tensor:

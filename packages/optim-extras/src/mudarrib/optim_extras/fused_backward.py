@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from .exact_state import PerParameter
+from .norms import euclidean
 
 
 class FusedBackward(PerParameter):
@@ -80,7 +81,7 @@ class FusedBackward(PerParameter):
 
     @staticmethod
     def _square(gradient: torch.Tensor) -> torch.Tensor:
-        norm = torch.linalg.vector_norm(gradient, dtype=torch.float32)
+        norm = euclidean(gradient)
         return (norm.full_tensor() if isinstance(norm, DTensor) else norm).square()
 
     def _bear_witness(self, parameter: torch.Tensor, overflowed: bool) -> None:

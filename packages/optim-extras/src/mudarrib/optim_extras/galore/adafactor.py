@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from ..factored import FactoredSecondMoment, root_mean_square
+from ..factored import FactoredSecondMoment
 from ..fused_backward import FusedBackward
+from ..norms import root_mean_square
 from . import projector
 from .optimizer import LowRankOptimizer
 

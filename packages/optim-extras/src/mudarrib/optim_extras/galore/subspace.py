@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from ..norms import euclidean
+
 ITERATIONS = 3
-# Iterations end where the basis holds ENOUGH of the energy, as asked of about so many rows of the gradient, or where the
-# last one gained less than what is WORTHWHILE.
+# Iterations end where the basis holds ENOUGH of the energy, as asked of about so many rows of the gradient, or where
+# the last one gained less than what is WORTHWHILE.
 ENOUGH = 0.995
 WORTHWHILE = 0.001
 ROWS_ASKED = 32
@@ -80,7 +82,7 @@ def warm(gradient: torch.Tensor, basis: torch.Tensor, right: bool, product: torc
 
 def share(rows: torch.Tensor, basis: torch.Tensor) -> float:
     """Share of the rows' squared norm that lies in the span of the basis, 0 to 1."""
-    return float((torch.linalg.vector_norm(rows @ basis) / torch.linalg.vector_norm(rows)).square())
+    return float((euclidean(rows @ basis) / euclidean(rows)).square())
 
 
 def captured_energy(gradient: torch.Tensor, basis: torch.Tensor, right: bool) -> float:
