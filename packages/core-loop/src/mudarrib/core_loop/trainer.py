@@ -64,6 +64,12 @@ class Trainer(Publishing):
         ArgumentError: arguments do not fit each other, the model or the data; says which, and the fix.
     """
 
+    is_in_train: bool = False
+    saw_batch: bool = False
+    tokens_before: int = 0
+    loss_is_scaled_for_ga: bool | None = None
+    hp_name: Callable[[Any], str] | None = None
+
     def __init__(
         self,
         model: torch.nn.Module | None = None,
@@ -109,15 +115,9 @@ class Trainer(Publishing):
         self.lr_scheduler: Any = optimizers[1]
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
         self.train_batch_size: int = self.args.train_batch_size
-        self.loss_is_scaled_for_ga: bool | None = None
         self.loss_rule: LossRule = self._read_model()
-        self.loss_call: LossCall = LossCall.of(
-            self.compute_loss, is_own=type(self).compute_loss is Trainer.compute_loss
-        )
-        self.is_in_train = False
-        self.saw_batch = False
-        self.tokens_before = 0
-        self.hp_name: Callable[[Any], str] | None = None
+        is_own = type(self).compute_loss is Trainer.compute_loss
+        self.loss_call: LossCall = LossCall.of(self.compute_loss, is_own=is_own)
         self.control: TrainerControl = TrainerControl()
         self.checkpointing = Checkpointing(self)
         self._introduce_callbacks(callbacks)
