@@ -115,12 +115,14 @@ def of_attention(block: Block, run: Pass) -> int:
     kept = run.compute * (2 * queries + 2 * keys)
     if block.qk_norm:
         kept += (FLOAT + run.compute) * (queries + keys)
-    if run.flash and not block.biased_attention:
-        return kept + FLOAT * block.heads
+    if run.flash and not block.scores:
+        # The values are a part of what the fused product gave, and keep the whole of it.
+        fused = run.compute * (queries + keys) if block.fused_qkv and block.rotary else 0
+        return kept + fused + FLOAT * block.heads
     scores = block.heads * run.seq_len
     repeated = run.compute * 2 * (queries - keys)
     dropout = (run.mask + run.compute) * scores if block.attention_dropout else 0
-    return kept + repeated + run.compute * scores + dropout
+    return kept + repeated + max(1, block.scores) * run.compute * scores + dropout
 
 
 def of_feed_forward(block: Block, run: Pass) -> int:

@@ -19,7 +19,8 @@ LLAMA_LIKE: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_moe": ("Qwen3MoeDecoderLayer", {"qk_norm": "head"}),
     "mixtral": ("MixtralDecoderLayer", {}),
     "gemma": ("GemmaDecoderLayer", {}),
-    "gemma2": ("Gemma2DecoderLayer", {"norms": 4}),
+    # Its scores are capped, which only attention that stores them does.
+    "gemma2": ("Gemma2DecoderLayer", {"norms": 4, "scores": 2}),
     "gemma3_text": ("Gemma3DecoderLayer", {"norms": 4, "qk_norm": "head"}),
     "phi3": ("Phi3DecoderLayer", {"fused_qkv": True}),
     "olmo2": ("Olmo2DecoderLayer", {"qk_norm": "width"}),
@@ -162,14 +163,14 @@ def gpt_like(values: Values) -> ModelShape:
         number(values, "num_hidden_layers", "n_layer"), hidden, count, count, width,
         number(values, "intermediate_size", "n_inner", "ffn_dim", default=4 * hidden),
         norm="layer", norm_bias=True, norms=1 if kind == "gptj" else 2, gated=False,
-        activation={"bloom": "gelu_new"}.get(kind) or str(
+        activation={"bloom": "gelu"}.get(kind) or str(
             values.get("activation_function") or values.get("hidden_act") or "gelu_new"
         ),
         qkv_bias=bias, out_bias=bias, mlp_bias=bool(values.get("enable_bias", True)),
         fused_qkv=kind not in ("gptj", "opt"),
         attention_dropout=dropped(values, "attn_pdrop", "attention_dropout"),
         dropouts=2 * dropped(values, "resid_pdrop", "hidden_dropout", "dropout"),
-        biased_attention=kind == "bloom",
+        scores=int(kind == "bloom"), rotary=kind in ("gptj", "gpt_neox"),
     )  # fmt: skip
     narrow = number(values, "word_embed_proj_dim", default=hidden)
     if narrow != hidden:
@@ -190,26 +191,6 @@ def gpt_like(values: Values) -> ModelShape:
         embedding_norm=kind == "bloom",
         embedding_dropout=dropped(values, "embd_pdrop") or (kind == "opt" and block.dropouts > 0),
     )  # fmt: skip
-
-
-def falcon(values: Values) -> ModelShape:
-    """Falcon, in its three arrangements of attention and norms."""
-    hidden = number(values, "hidden_size")
-    count, width = heads(values, hidden, "num_attention_heads", "n_head")
-    grouped = bool(values.get("new_decoder_architecture"))
-    keys = number(values, "num_kv_heads", default=count) if grouped else 1 if values.get("multi_query", True) else count
-    parallel = bool(values.get("parallel_attn", True))
-    norms = (number(values, "num_ln_in_parallel_attn", default=2) if grouped else 1) if parallel else 2
-    bias = bool(values.get("bias"))
-    block = Block(
-        "FalconDecoderLayer", number(values, "num_hidden_layers", "n_layer"), hidden, count, keys, width,
-        number(values, "ffn_hidden_size", default=4 * hidden), norm="layer", norm_bias=True, norms=norms, gated=False,
-        activation=str(values.get("activation") or "gelu"), qkv_bias=bias, out_bias=bias, mlp_bias=bias, fused_qkv=True,
-        attention_dropout=dropped(values, "attention_dropout"), dropouts=2 * dropped(values, "hidden_dropout"),
-    )  # fmt: skip
-    table = embedding("tokens", number(values, "vocab_size"), hidden)
-    tied = bool(values.get("tie_word_embeddings", True))
-    return decoder(values, "FalconForCausalLM", block, [table], norm("final_norm", hidden, True), tied=tied)
 
 
 def bert_like(values: Values) -> ModelShape:
@@ -281,7 +262,7 @@ def t5(values: Values) -> ModelShape:
     layers = number(values, "num_layers")
     shared: dict[str, Any] = {
         "hidden": hidden, "heads": count, "kv_heads": count, "head_dim": width, "intermediate": inner,
-        "gated": feed.startswith("gated"), "activation": feed.removeprefix("gated-"), "biased_attention": True,
+        "gated": feed.startswith("gated"), "activation": feed.removeprefix("gated-"), "scores": 1,
         "attention_dropout": dropped(values, "dropout_rate"), "dropouts": 2 * dropped(values, "dropout_rate"),
     }  # fmt: skip
     name = "MT5" if values["model_type"] == "mt5" else "T5"
@@ -345,7 +326,6 @@ def bart_like(values: Values) -> ModelShape:
 FAMILIES: dict[str, Callable[[Values], ModelShape]] = {
     **dict.fromkeys(LLAMA_LIKE, llama_like),
     **dict.fromkeys(("gpt2", "gptj", "gpt_neox", "bloom", "opt"), gpt_like),
-    "falcon": falcon,
     **dict.fromkeys(BERT_LIKE, bert_like),
     **dict.fromkeys(("t5", "mt5"), t5),
     **dict.fromkeys(BART_LIKE, bart_like),

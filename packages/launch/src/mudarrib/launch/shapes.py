@@ -57,12 +57,14 @@ class Block:
         activation: Its name in transformers.
         qkv_bias, out_bias, mlp_bias: Which linear layers have a bias.
         fused_qkv: One matrix makes queries, keys and values.
+        rotary: Queries and keys are turned by their positions, which makes new ones.
         qk_norm: `head` (a norm over each head), `width` (over all heads), or nothing.
         cross: There is a second attention, over an encoder's output.
         experts, active_experts: Feed-forward parts, and how many of them a token goes through; 1 without experts.
         attention_dropout: Attention weights are dropped.
         dropouts: Dropouts of the layer's width on the way.
-        biased_attention: A learned bias is added to the attention scores, which keeps flash kernels away.
+        scores: Tensors of the scores' size that attention keeps for want of a flash kernel: with a learned bias one,
+            with a cap two; 0 where a flash kernel serves.
     """
 
     class_name: str
@@ -81,13 +83,14 @@ class Block:
     out_bias: bool = False
     mlp_bias: bool = False
     fused_qkv: bool = False
+    rotary: bool = True
     qk_norm: str = ""
     cross: bool = False
     experts: int = 1
     active_experts: int = 1
     attention_dropout: bool = False
     dropouts: int = 0
-    biased_attention: bool = False
+    scores: int = 0
 
     @property
     def query_width(self) -> int:

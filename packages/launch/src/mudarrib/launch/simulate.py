@@ -64,6 +64,10 @@ def simulate(values: dict[str, Any], work: Work, setup: Setup, tell: Tell = lamb
             "torch's tracker cannot follow this model under FSDP, where modules share a weight; see the formula"
         )
         raise ConfigError("--simulate", values.get("model_type"), fix) from error
+    except (RuntimeError, AttributeError, TypeError, NotImplementedError) as error:
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        fix = phrase("this model does not run on fake tensors ({problem}); see the formula", problem=problem)
+        raise ConfigError("--simulate", values.get("model_type"), fix) from error
 
 
 def rehearse(values: dict[str, Any], work: Work, setup: Setup, tell: Tell) -> Memory:
@@ -159,6 +163,9 @@ def build(values: dict[str, Any], work: Work) -> Any:
 
     try:
         config = transformers.AutoConfig.for_model(**values)
+        if getattr(config, "pad_token_id", None) is None:
+            # Classifiers on decoders ask for it; any will do, since nothing is computed.
+            config.pad_token_id = 0
         named = values.get("architectures") or []
         cls = getattr(transformers, named[0]) if named else transformers.AutoModelForCausalLM
         factory = cls.from_config if not named else cls._from_config
@@ -186,12 +193,15 @@ def with_flash(factory: Callable[..., Any], config: Any, dtype: torch.dtype, wor
     def attention(*args: Any, dropout: float = 0.0, **more: Any) -> Any:
         return sdpa_attention_forward(*args, dropout=dropout if work.on_cpu else 0.0, **more)
 
+    if getattr(config, "attn_logit_softcapping", None):
+        return factory(config, dtype=dtype, attn_implementation="eager")
     AttentionInterface.register(ATTENTION, attention)
     AttentionMaskInterface.register(ATTENTION, lambda *args, **more: None)
     try:
         return factory(config, dtype=dtype, attn_implementation=ATTENTION)
-    except (ValueError, ImportError):
-        return factory(config, dtype=dtype)
+    except (ValueError, ImportError, KeyError):
+        # Models with attention classes of their own know torch's name alone.
+        return factory(config, dtype=dtype, attn_implementation="sdpa")
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
@@ -227,11 +237,11 @@ def shard(model: Any, mesh: Any, *, reshard: bool, half: torch.dtype | None = No
     tied = head is not None and embed is not None and embed.weight is head.weight
     if embed is not None and not tied:
         fully_shard(embed, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
-    # All that hold one matrix must be in one unit; an encoder-decoder has it three times.
-    shared = (
-        [m for m in model.modules() if m is not head and getattr(m, "weight", None) is embed.weight] if tied else []
-    )
-    tail = [module for module in (final_norm(model), *shared, head) if module is not None]
+    ends = [module for module in (embed if tied else None, head) if module is not None]
+    # All that hold one parameter must be in one unit: an encoder-decoder has its embedding three times.
+    owned = {id(parameter) for module in ends for parameter in module.parameters()}
+    sharing = [m for m in model.modules() if m not in ends and any(id(p) in owned for p in m.parameters(recurse=False))]
+    tail = [module for module in (final_norm(model), *sharing, *ends) if module is not None]
     if tail:
         fully_shard(tail, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
