@@ -59,9 +59,9 @@ class Seq2SeqTrainer(Trainer):
         config = getattr(args, "generation_config", None)
         if config is not None:
             cast(Any, self.model).generation_config = load_generation_config(config)
-        self.check()
+        self._check()
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Refuse a model that can't generate, and data without labels or with tokens that the model doesn't know.
 
         Raises:

@@ -76,8 +76,7 @@ class SFTTrainer(Trainer):
         **others: Any,
     ) -> None:
         config = setup.resolve_config(args, model, others)
-        processing_class = setup.old_tokenizer(processing_class, others)
-        processing_class = setup.load_tokenizer(processing_class, model, config)
+        processing_class = setup.load_tokenizer(setup.old_tokenizer(processing_class, others), model, config)
         self.tokenizer = setup.text_tokenizer(processing_class)
         self.preparation = setup.make_preparation(self.tokenizer, config, formatting_func)
         ready = setup.ModelMaker(self.tokenizer, config, peft_config, self.preparation.notes)
@@ -86,8 +85,6 @@ class SFTTrainer(Trainer):
         else:
             model = ready(setup.load_model(model, config, quantization_config))
         assert not isinstance(model, str)
-        if train_dataset is not None and model is not None:
-            checks.check_trainable(model, config)
         self.token_meter = TokenMeter()
         super().__init__(
             model=model,
@@ -104,11 +101,24 @@ class SFTTrainer(Trainer):
             preprocess_logits_for_metrics=preprocess_logits_for_metrics,
             **others,
         )
+        self._check(data_collator)
+        self.add_callback(self.token_meter)
+        self.preparation.tell()
+
+    def _check(self, data_collator: Collator | None) -> None:
+        """Refuse what would fail in training, or train on something else than was meant.
+
+        Args:
+            data_collator: The user's; None for the trainer's own.
+
+        Raises:
+            ArgumentError: names the argument, the value and the fix.
+        """
+        if self.train_dataset is not None:
+            checks.check_trainable(self.model, self.args)
         for name, dataset in (("train", self.train_dataset), ("eval", self.eval_dataset)):
             checks.check_fits(dataset, name, self.model)
             checks.check_collator(data_collator, dataset)
-        self.add_callback(self.token_meter)
-        self.preparation.tell()
 
     def get_model_columns(self) -> list[str]:
         """The model's columns, and the lengths of the examples in a packed row, which the collator takes."""
