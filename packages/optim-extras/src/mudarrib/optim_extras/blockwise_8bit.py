@@ -28,16 +28,10 @@ def codebook(signed: bool, device: torch.device) -> torch.Tensor:
     exponents = 7
     values = [0.0, 1.0]
     for exponent in range(exponents):
-        count = 2 ** (exponent + (6 - exponents) + (1 if signed else 2)) + (0 if exponent else 1)
-        edges = torch.linspace(0.1, 1, max(count, 1) + 1, dtype=torch.float64)
+        edges = torch.linspace(0.1, 1, 2 ** (exponent + (0 if signed else 1)) + 1, dtype=torch.float64)
         means = ((edges[:-1] + edges[1:]) / 2 * 10.0 ** (exponent - exponents + 1)).tolist()
         values += [*means, *((-value for value in means) if signed else ())]
-    table = torch.tensor(sorted(set(values)), dtype=torch.float64)
-    # What is left of the 256 codes goes where the table is widest.
-    while len(table) < 256:
-        gap = int((table[1:] - table[:-1]).argmax())
-        table = torch.cat([table[: gap + 1], table[gap : gap + 2].mean().reshape(1), table[gap + 1 :]])
-    return table[:256].float().to(device)
+    return torch.tensor(sorted(values), dtype=torch.float32, device=device)
 
 
 def kernels(device: torch.device) -> ModuleType | None:
