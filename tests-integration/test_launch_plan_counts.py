@@ -1,4 +1,4 @@
-"""Parameters counted from a config are those of the model that transformers builds from it."""
+"""Parameters counted from a config are those of the model that transformers builds; memory is near to its simulation."""
 
 import json
 
@@ -6,7 +6,9 @@ import pytest
 import torch
 import transformers
 
+from mudarrib.launch import Setup, Work, memory_of
 from mudarrib.launch.model_config import shape_of
+from mudarrib.launch.simulate import simulate
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 300}
 LLAMA = {**SMALL, "intermediate_size": 96, "num_key_value_heads": 2}
@@ -66,3 +68,23 @@ def test_the_count_is_that_of_the_real_model(config, model, settings):
     assert shape.count == sum(p.numel() for p in real.parameters() if p.requires_grad)
     layers = set(shape.layer_classes.split(","))
     assert layers <= {type(module).__name__ for module in real.modules()}
+
+
+SIMULATED = {model: (config, settings) for config, model, settings in CASES}
+FAMILIES = [
+    "MistralForCausalLM", "Qwen3ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "Phi3ForCausalLM",
+    "Olmo2ForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "GPTJForCausalLM", "GPTNeoXForCausalLM",
+    "BloomForCausalLM", "OPTForCausalLM", "RobertaForSequenceClassification", "ElectraForSequenceClassification",
+    "DistilBertForMaskedLM", "BartForConditionalGeneration",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+def test_the_formula_is_near_to_the_simulation(model):
+    config, settings = SIMULATED[model]
+    config = getattr(transformers, config)(**settings, architectures=[model])
+    values = json.loads(config.to_json_string())
+    work, setup = Work(batch=4, seq_len=256, on_cpu=True), Setup("ddp", "ddp", "nothing", 1, 4)
+    formula, simulated = memory_of(shape_of(values), work, setup), simulate(values, work, setup)
+    assert formula.total == pytest.approx(simulated.total, rel=0.10)
+    assert formula.activations + formula.buffers == pytest.approx(simulated.activations + simulated.buffers, rel=0.12)
