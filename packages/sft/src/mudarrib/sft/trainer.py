@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from datasets import Dataset, IterableDataset
@@ -84,10 +84,9 @@ class SFTTrainer(Trainer):
             others["model_init"] = ready.around(others["model_init"])
         else:
             model = ready(setup.load_model(model, config, quantization_config))
-        assert not isinstance(model, str)
         self.token_meter = TokenMeter()
         super().__init__(
-            model=model,
+            model=cast("nn.Module | None", model),  # by now it is loaded
             args=config,
             data_collator=data_collator or setup.make_collator(self.tokenizer, model, config),
             train_dataset=setup.prepare(train_dataset, "train", self.preparation, config, config.packing),
