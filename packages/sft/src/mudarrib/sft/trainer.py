@@ -102,10 +102,9 @@ class SFTTrainer(Trainer):
         )
         self._check(data_collator)
         self.add_callback(self.token_meter)
-        self.preparation.tell()
 
     def _check(self, data_collator: Collator | None) -> None:
-        """Refuse what would fail in training, or train on something else than was meant.
+        """Refuse what would fail in training, or train on something else than was meant; say what data were taken for.
 
         Args:
             data_collator: The user's; None for the trainer's own.
@@ -118,6 +117,7 @@ class SFTTrainer(Trainer):
         for name, dataset in (("train", self.train_dataset), ("eval", self.eval_dataset)):
             checks.check_fits(dataset, name, self.model)
             checks.check_collator(data_collator, dataset)
+        self.preparation.tell()
 
     def get_model_columns(self) -> list[str]:
         """The model's columns, and the lengths of the examples in a packed row, which the collator takes."""
