@@ -43,17 +43,25 @@ def main() -> None:
             "--help": [*ours, "--help"],
             "new": [*ours, "new", "ddp", "-o", "-"],
             "check": [*ours, "check", config],
+            "check, Arabic": [*ours, "--lang", "ar", "check", config],
             "plan": [*ours, "plan", "--model", str(model), "--gpus", "8", "--gpu-memory", "80GB"],
         }
+        script, plain = Path(folder, "script.py"), str(Path(folder, "plain.yaml"))
+        script.write_text("pass")
+        subprocess.run([*ours, "new", "cpu", "-o", plain, "num_processes=1", "distributed_type=NO"], check=True)
+        launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", plain, str(script)]
+        commands |= {"accelerate launch": launch, "run": [*ours, "run", plain, str(script)]}
         times = {name: [] for name in commands}
         for _ in range(options.rounds):
             for name, command in commands.items():
                 times[name].append(took(command))
-    print(f"{'':14} {'wall s: median':>14} {'least':>6} {'most':>6}   {'processor s: median':>19}")
+    print(f"{'':17} {'wall s: median':>14} {'least':>6} {'most':>6}   {'processor s: median':>19}")
     for name, pairs in times.items():
         walls, cpus = zip(*pairs)
         least, most = min(walls), max(walls)
-        print(f"{name:14} {statistics.median(walls):14.3f} {least:6.3f} {most:6.3f}   {statistics.median(cpus):19.3f}")
+        print(f"{name:17} {statistics.median(walls):14.3f} {least:6.3f} {most:6.3f}   {statistics.median(cpus):19.3f}")
+    added = [ours[0] - theirs[0] for ours, theirs in zip(times["run"], times["accelerate launch"])]
+    print(f"run adds {statistics.median(added):.3f} s to accelerate launch, pair by pair")
 
 
 if __name__ == "__main__":

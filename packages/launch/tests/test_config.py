@@ -1,6 +1,9 @@
 """Reading, writing, making, explaining, and the command line."""
 
+import contextlib
 import json
+import os
+import pty
 import subprocess
 import sys
 
@@ -8,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mudarrib.launch import Config, ConfigError, dump, explain, new, parse
+from mudarrib.launch import Config, ConfigError, dump, explain, new, parse, read
 from mudarrib.launch.cli import main
 
 VALUES = st.none() | st.booleans() | st.integers(-9, 99999) | st.text(max_size=12) | st.floats(0, 9)
@@ -190,3 +193,31 @@ def test_a_check_against_a_model_and_arguments(tmp_path, capsys):
     assert "--args" in capsys.readouterr().err
     assert main(["check", str(path), "--model", str(tmp_path / "no")]) == 2
     assert "--model" in capsys.readouterr().err
+
+
+def on_a_terminal(arguments, typed):
+    """Run the command on a pseudo-terminal, type, and return what it showed."""
+    code = f"from mudarrib.launch.cli import main; raise SystemExit(main({arguments!r}))"
+    main_end, its_end = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=its_end, stdout=its_end, stderr=its_end)
+    os.close(its_end)
+    os.write(main_end, typed.encode())
+    shown = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(main_end, 4096):
+            shown += part
+    os.close(main_end)
+    assert process.wait(20) == 0, shown.decode()
+    return shown.decode()
+
+
+def test_new_asks_only_for_what_it_cannot_know(tmp_path):
+    path = tmp_path / "c.yaml"
+    shown = on_a_terminal(["new", "fsdp2", "-o", str(path)], "4\nLlamaDecoderLayer\n")
+    assert "How many processes" in shown and "Class of the model's layers [BertLayer]" in shown
+    written = read(path)
+    assert written.get("num_processes") == 4
+    assert written.get("fsdp_config.fsdp_transformer_layer_cls_to_wrap") == "LlamaDecoderLayer"
+    shown = on_a_terminal(["new", "ddp", "-o", str(tmp_path / "d.yaml"), "num_machines=1", "num_processes=2"], "\n")
+    assert "Address" not in shown and "Number of this machine" not in shown, "one machine has none to meet"
+    assert on_a_terminal(["new", "ddp", "-o", str(path), "--yes"], "").strip() == str(path), "asks nothing"

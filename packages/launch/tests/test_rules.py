@@ -52,6 +52,7 @@ WRONG = [
     ("K008", changed("ddp", rdzv_backend="foo")),
     ("K009", changed("ddp", fp16=True)),
     ("K004", changed("ddp", distributed_type="TP")),
+    ("K011", Config({"compute_environment": "AMAZON_SAGEMAKER", "distributed_type": "NO", "ec2_instance_type": "x"})),
     ("K010", changed("ddp", dynamo_backend="XX")),
     ("K010", changed("ddp", dynamo_config={"dynamo_backend": "INDUKTOR"})),
     ("M001", changed("ddp", num_processes="8")),

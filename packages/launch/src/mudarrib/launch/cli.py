@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     new = commands.add_parser("new", help=phrase("write a config"))
     new.add_argument("kind", help=phrase("ddp, fsdp, fsdp2, deepspeed, deepspeed-plugin or cpu"))
     new.add_argument("-o", "--output", help=phrase("file to write ('-' prints it); by default accelerate's own place"))
-    new.add_argument("--yes", action="store_true", help=phrase("replace a file that is there"))
+    new.add_argument("--yes", action="store_true", help=phrase("ask nothing, and replace a file that is there"))
     new.add_argument("set", nargs="*", metavar="KEY=VALUE", help=phrase("other values than the usual ones"))
     check = commands.add_parser("check", help=phrase("find what is wrong before anything starts"))
     check.add_argument("config", nargs="?", help=phrase("the config; by default accelerate's own"))
@@ -111,10 +111,14 @@ def plan(options: argparse.Namespace) -> int:
 
 
 def make(options: argparse.Namespace) -> int:
+    from . import ask
     from .config import dump, write
     from .new import new
 
-    config = new(options.kind, **changes_of(options.set))
+    changes = changes_of(options.set)
+    config = new(options.kind, **changes)
+    if not options.yes and ask.on_a_terminal():
+        config = new(options.kind, **changes, **ask.answers(options.kind, config, changes))
     if options.output == "-":
         print(dump(config), end="")
         return OK
@@ -200,7 +204,7 @@ def run(options: argparse.Namespace) -> int:
         return code
     if not options.script:
         raise ConfigError("script", None, phrase("give the script to launch, after the config"))
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", options.config, *options.script]
+    from . import handover
+
     sys.stdout.flush()
-    os.execv(sys.executable, command)
-    return UNUSABLE
+    return handover.run(options.config, options.script)

@@ -216,6 +216,7 @@ def missing_section(config: Config) -> Findings:
             "message": phrase("FSDP without an fsdp_config"),
             "consequence": phrase("the whole model is one unit: no layer is freed while another computes."),
             "fix": phrase("give an fsdp_config with fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP"),
+            "stops": False,
         }
 
 

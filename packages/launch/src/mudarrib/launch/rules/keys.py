@@ -103,6 +103,7 @@ def section_of_another_kind(config: Config) -> Findings:
                 ),
                 "consequence": phrase("the section is ignored without a word."),
                 "fix": phrase("set distributed_type to {kind}, or remove the section", kind=kind),
+                "stops": config.kind != "NO",
             }
 
 
@@ -117,6 +118,19 @@ def compute_environment(config: Config) -> Findings:
             "consequence": phrase("the file is read as a SageMaker config, and its keys are called unknown."),
             "fix": phrase("give LOCAL_MACHINE"),
             "value": "LOCAL_MACHINE",
+        }
+
+
+@rule("K011")
+def another_environment(config: Config) -> Findings:
+    """Configs for SageMaker are not looked at."""
+    if config.get("compute_environment") == "AMAZON_SAGEMAKER":
+        yield {
+            "key": "compute_environment",
+            "message": phrase("a config for SageMaker"),
+            "consequence": phrase("accelerate hands it to SageMaker; nothing of it was checked."),
+            "fix": phrase("give LOCAL_MACHINE for a run on machines of your own"),
+            "stops": False,
         }
 
 

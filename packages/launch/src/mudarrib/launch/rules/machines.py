@@ -49,6 +49,7 @@ def processes_missing(config: Config) -> Findings:
             "message": phrase("num_processes is missing"),
             "consequence": phrase("the number of processes depends on the machine that launches."),
             "fix": phrase("give the number of processes over all machines"),
+            "stops": False,
         }
 
 
@@ -92,7 +93,7 @@ def rank_in_range(config: Config) -> Findings:
 @rule("M006")
 def main_address(config: Config) -> Findings:
     """With several machines the others must reach the main one."""
-    if (config.number("num_machines") or 1) < 2:
+    if (config.number("num_machines") or 1) < 2 or config.section("mpirun_config"):
         return
     address = config.get("main_process_ip")
     unreachable = address in ("localhost", "0.0.0.0")
@@ -163,6 +164,7 @@ def several_processes_of_no_type(config: Config) -> Findings:
             ),
             "consequence": phrase("one process starts."),
             "fix": phrase("set distributed_type: MULTI_GPU, or num_processes: 1"),
+            "stops": False,
         }
 
 
