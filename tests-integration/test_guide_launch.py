@@ -5,13 +5,16 @@ import os
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from accelerate.commands.config.config_args import load_config_from_file
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from mudarrib.launch import new, write
+from mudarrib.launch.cli import main as launch_command
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "packages" / "core-loop" / "examples" / "run_classification.py"
@@ -46,6 +49,51 @@ def launch(config, launch_flags, model, output, *flags):
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+
+
+GUIDE = {
+    "G27": ("ddp", [], {
+        "compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "downcast_bf16": "no", "gpu_ids": "all",
+        "machine_rank": 0, "main_process_ip": "192.168.20.1", "main_process_port": 9898, "main_training_function": "main",
+        "mixed_precision": "fp16", "num_machines": 2, "num_processes": 8, "rdzv_backend": "static", "same_network": True,
+        "tpu_env": [], "tpu_use_cluster": False, "tpu_use_sudo": False, "use_cpu": False,
+    }),
+    "G28": ("fsdp", [], {
+        "distributed_type": "FSDP", "mixed_precision": "bf16", "num_processes": 2,
+        "fsdp_config": {
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "fsdp_backward_prefetch_policy": "BACKWARD_PRE",
+            "fsdp_forward_prefetch": False, "fsdp_cpu_ram_efficient_loading": True, "fsdp_offload_params": False,
+            "fsdp_sharding_strategy": "FULL_SHARD", "fsdp_state_dict_type": "FULL_STATE_DICT",
+            "fsdp_sync_module_states": True, "fsdp_transformer_layer_cls_to_wrap": "BertLayer", "fsdp_use_orig_params": True,
+        },
+    }),
+    "G29": ("deepspeed", ["deepspeed_config_file=ds.json"], {
+        "distributed_type": "DEEPSPEED", "num_processes": 4,
+        "deepspeed_config": {"deepspeed_config_file": "ds.json", "zero3_init_flag": True},
+    }),
+    "G30": ("deepspeed-plugin", [], {
+        "distributed_type": "DEEPSPEED", "mixed_precision": "bf16",
+        "deepspeed_config": {
+            "gradient_accumulation_steps": 1, "gradient_clipping": 0.7, "offload_optimizer_device": "cpu",
+            "offload_param_device": "cpu", "zero3_init_flag": True, "zero_stage": 2,
+        },
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", GUIDE)
+def test_G27_G28_G29_G30_the_guides_configs_by_one_command_as_accelerate_loads_them(tmp_path, monkeypatch, row):
+    kind, more, wanted = GUIDE[row]
+    monkeypatch.chdir(tmp_path)
+    command = ["new", kind, "--yes", "-o", "c.yaml", *more]
+    if row == "G27":
+        command += ["main_process_ip=192.168.20.1", "main_process_port=9898"]
+    assert launch_command(command) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = load_config_from_file("c.yaml").to_dict()
+    for key, value in wanted.items():
+        assert loaded[key] == value, key
 
 
 @pytest.mark.slow

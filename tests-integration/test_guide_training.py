@@ -2,6 +2,7 @@
 
 import logging
 import os
+import random
 import subprocess
 import sys
 
@@ -121,6 +122,42 @@ def test_G6_resume_from_the_last_one_or_a_given_one(tmp_path, model, dataset, to
         trainer = Trainer(again, args, train_dataset=dataset, processing_class=tokenizer)
         trainer.train(resume_from_checkpoint=resume)
         assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in again.state_dict().items())
+
+
+@pytest.fixture
+def deterministic():
+    """What full_determinism sets holds for the process; the other tests get it back as it was."""
+    before, workspace = torch.are_deterministic_algorithms_enabled(), dict(os.environ)
+    yield
+    torch.use_deterministic_algorithms(before)
+    os.environ.clear()
+    os.environ.update(workspace)
+
+
+def test_G9_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, model, dataset, tokenizer, deterministic):
+    class Draws(TrainerCallback):
+        """A user's own use of every generator, at each step."""
+
+        def __init__(self):
+            self.drawn = {}
+
+        def on_step_begin(self, args, state, control, **kwargs):
+            self.drawn[state.global_step] = (random.random(), np.random.rand(), float(torch.rand(())))
+
+    def run(model, resume=None):
+        args = TrainingArguments(str(tmp_path), max_steps=8, save_steps=3, logging_steps=1, full_determinism=True,
+                                 per_device_train_batch_size=4, report_to="none")  # fmt: skip
+        draws = Draws()
+        trainer = Trainer(model, args, train_dataset=dataset, processing_class=tokenizer, callbacks=[draws])
+        trainer.train(resume_from_checkpoint=resume)
+        return [entry.get("loss") for entry in trainer.state.log_history if "loss" in entry], draws.drawn
+
+    assert model.config.hidden_dropout_prob > 0, "the model draws too"
+    losses, drawn = run(model)
+    again = BertForSequenceClassification(model.config)
+    resumed_losses, resumed_draws = run(again, str(tmp_path / "checkpoint-3"))
+    assert resumed_losses == losses and resumed_draws == {step: drawn[step] for step in range(3, 8)}
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in again.state_dict().items())
 
 
 def test_G10_every_method_of_the_guide_is_really_called(tmp_path, model, dataset, tokenizer):

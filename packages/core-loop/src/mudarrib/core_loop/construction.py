@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -206,17 +205,6 @@ def call_model_init(model_init: Callable[..., torch.nn.Module] | None, trial: An
     if model is None:
         raise ArgumentError("model_init", None, "it returned no model")
     return model
-
-
-def align_special_tokens(model: torch.nn.Module, processing_class: Any) -> None:
-    """Give the model's configuration the tokenizer's special tokens, as the peers do before they train."""
-    utilities = sys.modules.get("transformers.tokenization_utils_base")
-    if utilities is None or not isinstance(processing_class, utilities.PreTrainedTokenizerBase):
-        return
-    if hasattr(model, "config"):
-        from transformers.trainer_utils import align_special_tokens as align
-
-        align(model, processing_class)
 
 
 def all_callbacks(args: Any, given: Any) -> list[Any]:

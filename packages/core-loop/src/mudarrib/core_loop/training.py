@@ -12,7 +12,6 @@ import torch
 
 from . import loop, seeding
 from .checkpointing import EpochRng
-from .construction import align_special_tokens
 from .errors import ArgumentError
 from .evaluation import speed_metrics
 from .loading import length
@@ -22,6 +21,7 @@ from .outputs import TrainOutput
 from .plan import Position, TrainingPlan
 from .run import Run
 from .signals import StopOnSignal
+from .special_tokens import align_special_tokens
 from .state import TrainerState
 
 if TYPE_CHECKING:
