@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -56,13 +58,15 @@ def metrics(prediction):
 
 
 class FailingTrainer(Trainer):
-    """Breaks down on the second process at a step, if that is asked for."""
+    """Breaks down, or is killed, on the second process at a step, if that is asked for."""
 
-    fails_at = None
+    fails_at = dies_at = None
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         if self.args.process_index == 1 and self.state.global_step == self.fails_at:
             raise ZeroDivisionError("the second process breaks down")
+        if self.args.process_index == 1 and self.state.global_step == self.dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
         return super().training_step(model, inputs, num_items_in_batch)
 
 
@@ -76,7 +80,7 @@ def trainer_of(options, output_dir):
     }  # fmt: skip
     args = TrainingArguments(output_dir, **{**settings, **json.loads(options.arguments)})
     return FailingTrainer(
-        model_of(options.kind), args, train_dataset=rows_of(options.kind, ROWS), data_collator=collate,
+        model_of(options.kind), args, train_dataset=rows_of(options.kind, options.rows), data_collator=collate,
         eval_dataset=rows_of(options.kind, EVAL_ROWS), compute_metrics=metrics,
     )  # fmt: skip
 
@@ -107,9 +111,11 @@ def main(given=None):
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--arguments", default="{}")
     parser.add_argument("--resume", help="a checkpoint to start from, instead of the run's own third step")
+    parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--fail_at", type=int)
+    parser.add_argument("--die_at", type=int)
     options = parser.parse_args(given)
-    FailingTrainer.fails_at = options.fail_at
+    FailingTrainer.fails_at, FailingTrainer.dies_at = options.fail_at, options.die_at
     said = {}
     if options.resume is None:
         first = trainer_of(options, options.folder / "run")

@@ -12,7 +12,6 @@ import torch
 import transformers
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
-
 from torchao.quantization import Int8WeightOnlyConfig
 
 from mudarrib.core_loop import Trainer, TrainingArguments

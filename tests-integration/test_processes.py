@@ -173,6 +173,28 @@ def test_one_process_that_breaks_down_ends_all_with_its_own_error_and_the_run_go
     assert values(said, "again", "loss") == pytest.approx(values(expected, "first", "loss"), abs=1e-6)
 
 
+def test_one_process_that_is_killed_ends_all_and_one_process_goes_on_alone(alone, tmp_path):
+    folder = tmp_path / "two"
+    output = torchrun(folder, "--die_at", "4", fails=True)
+    assert "Signal 9 (SIGKILL)" in output[output.index("Root Cause") :]
+    distributed_job.main(
+        [str(tmp_path / "one"), "--batch", "4", "--resume", str(folder / "run" / "checkpoint-3")]
+    )  # fmt: skip
+    said, expected = (json.loads((place / "said.json").read_text()) for place in (tmp_path / "one", alone / "bert"))
+    assert values(said, "again", "loss") == pytest.approx(values(expected, "first", "loss"), abs=1e-6)
+
+
+def test_a_process_without_a_row_in_training_is_not_waited_for(tmp_path):
+    """Five rows are a round of four and one of one, which only one of two processes can have."""
+    given = {"max_steps": 6, "gradient_accumulation_steps": 1}
+    said = torchrun(tmp_path / "two", "--rows", "5", **given)
+    distributed_job.main([str(tmp_path / "one"), "--rows", "5", "--batch", "4", "--arguments", json.dumps(given)])
+    expected = json.loads((tmp_path / "one" / "said.json").read_text())
+    for name in ("loss", "grad_norm", "eval_loss"):
+        assert values(said, "first", name) == pytest.approx(values(expected, "first", name), abs=1e-6), name
+        assert values(said, "again", name) == values(said, "first", name), name
+
+
 def test_G16_levels_by_process(tmp_path):
     command = [*TORCHRUN, "--master_port", str(free_port()), "--log-dir", str(tmp_path / "logs"), "--redirects", "3"]
     launched(command, tmp_path / "two", log_level="info", log_level_replica="error")
