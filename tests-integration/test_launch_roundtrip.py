@@ -9,7 +9,7 @@ from accelerate.commands.launch import _validate_launch_command, launch_command_
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mudarrib.launch import check, new, parse, read, write
+from mudarrib.launch import check, keys, new, parse, read, write
 from mudarrib.launch.cli import main
 from mudarrib.launch.context import read_model_facts
 
@@ -108,6 +108,20 @@ def test_the_launcher_takes_each_value(tmp_path, kind):
                 continue
             assert str(merged[inner]).lower() == str(said).lower(), inner
     assert launched(tmp_path / "c.yaml", "--num_processes=4")["num_processes"] == 4, "a flag wins"
+
+
+def test_a_key_is_what_the_launcher_takes_it_for():
+    """Its flags say which keys are switches and which are numbers."""
+    flags = {action.dest: action for action in launch_command_parser()._actions}
+    for key in {*keys.COMMON, *(name for names in keys.SECTIONS.values() for name in names)} - {"downcast_bf16"}:
+        action = flags.get(key) or flags.get(f"fp8_{key}")
+        if action is None:
+            continue
+        switch = action.nargs == 0 or action.type is bool or action.default in ("true", "false")
+        if switch or action.type in (int, float):
+            assert key in (keys.SWITCHES if switch else keys.NUMBERS)
+        elif key in keys.SWITCHES:
+            assert action.default is None, "a text that the launcher turns into a switch"
 
 
 def test_a_moved_fsdp_config_means_the_same(tmp_path):

@@ -73,6 +73,48 @@ def test_other_values_go_where_they_belong():
         new("deep")
 
 
+@pytest.mark.parametrize(
+    ("kind", "said", "key", "value"),
+    [
+        ("cpu", "distributed_type=NO", "distributed_type", "NO"),
+        ("cpu", "distributed_type='NO'", "distributed_type", "NO"),
+        ("ddp", "mixed_precision=no", "mixed_precision", "no"),
+        ("ddp", "downcast_bf16=no", "downcast_bf16", "no"),
+        ("ddp", "downcast_bf16=yes", "downcast_bf16", "yes"),
+        ("ddp", "main_training_function=on", "main_training_function", "on"),
+        ("ddp", "main_process_ip=10:20", "main_process_ip", "10:20"),
+        ("ddp", "gpu_ids=0", "gpu_ids", "0"),
+        ("ddp", "gpu_ids=0,1", "gpu_ids", "0,1"),
+        ("ddp", "num_processes=4", "num_processes", 4),
+        ("ddp", "num_processes=yes", "num_processes", "yes"),
+        ("ddp", "same_network=off", "same_network", False),
+        ("ddp", "use_cpu=yes", "use_cpu", True),
+        ("ddp", "tpu_env=[A=1, B=2]", "tpu_env", ["A=1", "B=2"]),
+        ("fsdp", "fsdp_sharding_strategy=1", "fsdp_config.fsdp_sharding_strategy", 1),
+        ("fsdp", "fsdp_sharding_strategy=NO_SHARD", "fsdp_config.fsdp_sharding_strategy", "NO_SHARD"),
+        ("fsdp", "fsdp_auto_wrap_policy=NO", "fsdp_config.fsdp_auto_wrap_policy", "NO"),
+        ("fsdp", "fsdp_transformer_layer_cls_to_wrap=1e3", "fsdp_config.fsdp_transformer_layer_cls_to_wrap", "1e3"),
+        ("fsdp", "fsdp_offload_params=no", "fsdp_config.fsdp_offload_params", False),
+        ("fsdp2", "fsdp_reshard_after_forward=no", "fsdp_config.fsdp_reshard_after_forward", False),
+        ("deepspeed-plugin", "offload_param_device=none", "deepspeed_config.offload_param_device", "none"),
+        ("deepspeed-plugin", "gradient_clipping=0.5", "deepspeed_config.gradient_clipping", 0.5),
+        ("deepspeed-plugin", "gradient_accumulation_steps=auto", "deepspeed_config.gradient_accumulation_steps", "auto"),
+        ("deepspeed", "deepspeed_config_file=[a", "deepspeed_config.deepspeed_config_file", "[a"),
+    ],
+)  # fmt: skip
+def test_a_word_on_the_command_line_stays_a_word(tmp_path, kind, said, key, value):
+    path = tmp_path / "c.yaml"
+    assert main(["new", kind, said, "-o", str(path)]) == 0
+    found = read(path).get(key)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize("said", ["num_processes=", "use_cpu=[", "=4"])
+def test_nothing_is_no_value(tmp_path, capsys, said):
+    assert main(["new", "ddp", said, "-o", str(tmp_path / "c.yaml")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_plain_words():
     assert "8 processes" in explain(new("ddp")) and "192.168.20.1:9898" in explain(new("ddp"))
     assert "BertLayer" in explain(new("fsdp"))
@@ -171,6 +213,20 @@ def test_fix_moves_old_keys(tmp_path, capsys):
     path.write_text("distributed_type: MULTI_GPU\nnum_processes: 2\nfp16: true\n")
     assert main(["check", str(path), "--fix"]) == 0, capsys.readouterr().out
     assert path.read_text() == "mixed_precision: fp16\ndistributed_type: MULTI_GPU\nnum_processes: 2\n"
+
+
+def test_words_are_put_in_quotes_as_they_were_written(tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "distributed_type: NO\nmixed_precision: no # half\ndynamo_config: {backend: NO}\nmain_training_function: On\n"
+        "downcast_bf16: no\ngpu_ids: 0\n"
+    )
+    assert main(["check", str(path)]) == 1
+    assert main(["check", str(path), "--fix"]) == 0, capsys.readouterr().out
+    assert path.read_text() == (
+        "distributed_type: 'NO'\nmixed_precision: 'no' # half\ndynamo_config: {dynamo_backend: 'NO'}\n"
+        "main_training_function: 'On'\ndowncast_bf16: no\ngpu_ids: '0'\n"
+    )
 
 
 def test_a_section_in_braces_is_mended_too(tmp_path, capsys):

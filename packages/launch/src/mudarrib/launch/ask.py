@@ -6,10 +6,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import yaml
-
 from .config import Config
 from .phrases import phrase
+from .typed import typed
 
 QUESTIONS: dict[str, tuple[str, ...]] = {
     "ddp": ("num_machines", "num_processes", "main_process_ip", "main_process_port", "machine_rank"),
@@ -45,7 +44,7 @@ def answers(
         now = usual.get(key, usual.section("fsdp_config").get(key, usual.section("deepspeed_config").get(key)))
         text = (ask or on_terminal)(f"{meaning(key)} [{now}]: ").strip()
         if text:
-            said[key] = yaml.safe_load(text)
+            said[key] = typed(key, text)
     return said
 
 

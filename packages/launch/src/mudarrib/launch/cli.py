@@ -88,21 +88,18 @@ def language_of(arguments: Sequence[str]) -> str:
     return of_environment()
 
 
-def typed(text: str) -> Any:
-    """A value from the command line as YAML has it."""
-    import yaml
-
-    return yaml.safe_load(text)
-
-
 def changes_of(items: Sequence[str]) -> dict[str, Any]:
     """What KEY=VALUE words say."""
+    if not items:
+        return {}
+    from .typed import typed
+
     changes = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals:
             raise ConfigError("KEY=VALUE", item, phrase("write it as num_processes=4"))
-        changes[key] = typed(value)
+        changes[key] = typed(key, value)
     return changes
 
 

@@ -1,4 +1,4 @@
-"""Hands a config to `accelerate launch`, and tells a failure once: the first cause first, without the launcher's own."""
+"""Hands a config to `accelerate launch`, and tells a failure once: its first cause, without the launcher's own."""
 
 from __future__ import annotations
 

@@ -91,6 +91,33 @@ SECTIONS = {
     "megatron_lm_config": MEGATRON,
 }
 
+# What a key's value is, by its own name whichever section it stands in; every other key holds a word or a text.
+SWITCHES = (
+    "debug", "dynamo_use_dynamic", "dynamo_use_fullgraph", "dynamo_use_regional_compilation", "enable_cpu_affinity",
+    "enable_fsdp_float8_all_gather", "fp16", "fp8_enable_fsdp_float8_all_gather", "fp8_pad_inner_dim",
+    "fp8_use_autocast_during_eval", "fsdp_activation_checkpointing", "fsdp_cpu_ram_efficient_loading",
+    "fsdp_forward_prefetch", "fsdp_offload_params", "fsdp_reshard_after_forward", "fsdp_sync_module_states",
+    "fsdp_use_orig_params", "megatron_lm_attention_softmax_in_fp32", "megatron_lm_calculate_per_token_loss",
+    "megatron_lm_eod_mask_loss", "megatron_lm_no_load_optim", "megatron_lm_no_save_optim",
+    "megatron_lm_optimizer_cpu_offload", "megatron_lm_overlap_cpu_optimizer_d2h_h2d",
+    "megatron_lm_recompute_activations", "megatron_lm_sequence_parallelism", "megatron_lm_use_custom_fsdp",
+    "megatron_lm_use_distributed_optimizer", "megatron_lm_use_precision_aware_optimizer",
+    "megatron_lm_use_rotary_position_embeddings", "pad_inner_dim", "parallelism_config_sp_seq_length_is_variable",
+    "same_network", "tpu_use_cluster", "tpu_use_sudo", "use_autocast_during_eval", "use_cpu", "zero3_init_flag",
+    "zero3_save_16bit_model",
+)  # fmt: skip
+NUMBERS = (
+    "amax_history_len", "amax_history_length", "fp8_amax_history_len", "fp8_amax_history_length", "fp8_interval",
+    "fp8_margin", "fsdp_min_num_params", "fsdp_sharding_strategy", "fsdp_version", "gradient_accumulation_steps",
+    "gradient_clipping", "interval", "machine_rank", "main_process_port", "margin", "megatron_lm_attention_dropout",
+    "megatron_lm_context_parallel_size", "megatron_lm_decoder_last_pipeline_num_layers",
+    "megatron_lm_expert_model_parallel_size", "megatron_lm_expert_tensor_parallel_size",
+    "megatron_lm_gradient_clipping", "megatron_lm_hidden_dropout", "megatron_lm_num_micro_batches",
+    "megatron_lm_pp_degree", "megatron_lm_recompute_num_layers", "megatron_lm_tp_degree", "mpirun_ccl", "num_machines",
+    "num_processes", *PARALLEL_SIZES, "parallelism_config_sp_seq_length", "zero_stage",
+)  # fmt: skip
+LISTS = ("commands", "fp8_override_linear_precision", "override_linear_precision", "tpu_env", "tpu_vm")
+
 # From which to which version accelerate launch reads a key; counted in its releases from 0.20.3 to 1.15.0.
 SINCE = {
     "parallelism_config": "1.10.0",

@@ -37,7 +37,7 @@ def offload_device(config: Config) -> Findings:
     """Offload goes to none, cpu or nvme."""
     for key in ("offload_optimizer_device", "offload_param_device"):
         value = section(config).get(key)
-        if value is not None and str(value) not in keys.DEVICES:
+        if value is not None and not isinstance(value, bool) and str(value) not in keys.DEVICES:
             near = nearest(value, keys.DEVICES)
             yield {
                 "key": f"deepspeed_config.{key}",

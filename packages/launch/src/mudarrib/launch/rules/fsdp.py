@@ -23,7 +23,7 @@ def version(config: Config) -> Any:
 
 def _choice(config: Config, key: str, known: tuple[str, ...], consequence: str) -> Findings:
     value = config.get(f"fsdp_config.{key}")
-    if is_fsdp(config) and value is not None and str(value).upper() not in known:
+    if is_fsdp(config) and value is not None and not isinstance(value, bool) and str(value).upper() not in known:
         near = nearest(str(value).upper(), known)
         yield {
             "key": f"fsdp_config.{key}",

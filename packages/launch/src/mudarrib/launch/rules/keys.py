@@ -34,7 +34,7 @@ def unknown_nested_key(config: Config) -> Findings:
     """A misspelt key in a section is accepted silently, and what it was to set keeps its default."""
     for section, known in keys.SECTIONS.items():
         for key in config.section(section):
-            if key not in known:
+            if key not in known and without_prefix(section, key) is None:
                 near = nearest(key, known)
                 yield {
                     "key": f"{section}.{key}",
@@ -43,6 +43,30 @@ def unknown_nested_key(config: Config) -> Findings:
                     "consequence": phrase("it is ignored without a word; the setting keeps its default."),
                     "fix": phrase("rename it to {near}", near=near) if near else phrase("remove it"),
                     "rename": near,
+                }
+
+
+def without_prefix(section: str, key: str) -> str | None:
+    """The known key that accelerate makes of one without the section's prefix; None if there is none."""
+    whole = f"{section.removesuffix('_config')}_{key}"
+    takes = section in ("fsdp_config", "fp8_config", "dynamo_config") and key not in keys.SECTIONS[section]
+    return whole if takes and whole in keys.SECTIONS[section] else None
+
+
+@rule("K012")
+def key_without_its_prefix(config: Config) -> Findings:
+    """A key without its section's prefix is read, but no other rule looks at it."""
+    for section in keys.SECTIONS:
+        for key in config.section(section):
+            near = without_prefix(section, key)
+            if near is not None:
+                yield {
+                    "key": f"{section}.{key}",
+                    "message": phrase("{key} without the prefix of its section", key=key),
+                    "consequence": phrase("accelerate reads it as {near}; nothing else of it was checked.", near=near),
+                    "fix": phrase("rename it to {near}", near=near),
+                    "rename": near if near not in config.section(section) else None,
+                    "stops": False,
                 }
 
 
@@ -168,7 +192,7 @@ def dynamo_backend(config: Config) -> Findings:
     """An unknown compiler backend is accepted and stops the launch."""
     for key in ("dynamo_backend", "dynamo_config.dynamo_backend"):
         value = config.get(key)
-        if value is not None and str(value).upper() not in keys.DYNAMO:
+        if value is not None and not isinstance(value, bool) and str(value).upper() not in keys.DYNAMO:
             near = nearest(str(value).upper(), keys.DYNAMO)
             yield {
                 "key": key,

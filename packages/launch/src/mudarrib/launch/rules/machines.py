@@ -173,8 +173,16 @@ def gpu_ids(config: Config) -> Findings:
     """gpu_ids is `all` or as many numbers as there are processes on this machine."""
     value, processes = config.get("gpu_ids"), config.number("num_processes")
     machines = config.number("num_machines") or 1
-    if value in (None, "all"):
+    if value is None or value == "all" or isinstance(value, bool):
         return
+    if isinstance(value, int):
+        yield {
+            "key": "gpu_ids",
+            "message": phrase("gpu_ids is the number {value}, not a text", value=value),
+            "consequence": phrase("accelerate launch stops with a traceback."),
+            "fix": phrase("put it in quotes: {word}", word=f"'{value}'"),
+            "value": str(value),
+        }
     numbers = [part.strip() for part in str(value).split(",")]
     malformed = not all(part.isdigit() for part in numbers) or len(set(numbers)) < len(numbers)
     if malformed or (processes is not None and len(numbers) < processes // machines):

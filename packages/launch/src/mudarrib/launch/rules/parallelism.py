@@ -71,7 +71,7 @@ def fp8_backend(config: Config) -> Findings:
     """fp8 has three backends."""
     for key in ("backend", "fp8_backend"):
         value = config.get(f"fp8_config.{key}")
-        if value is not None and str(value).upper() not in keys.FP8_BACKENDS:
+        if value is not None and not isinstance(value, bool) and str(value).upper() not in keys.FP8_BACKENDS:
             near = nearest(str(value).upper(), keys.FP8_BACKENDS)
             yield {
                 "key": f"fp8_config.{key}",

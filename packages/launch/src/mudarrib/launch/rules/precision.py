@@ -13,22 +13,35 @@ from .base import nearest, rule
 Findings = Iterator[dict[str, Any]]
 
 
+def _words(config: Config) -> Iterator[str]:
+    """The keys whose values are words; other rules look at the rest, and downcast_bf16 is never read from a file."""
+    other = {*keys.SWITCHES, *keys.NUMBERS, *keys.LISTS, *keys.SECTIONS, "distributed_type", "downcast_bf16"}
+    yield from (key for key in keys.COMMON if key not in other)
+    yield "fsdp_config.fsdp_sharding_strategy"
+    for section, names in keys.SECTIONS.items():
+        yield from (f"{section}.{name}" for name in names if name not in other)
+
+
 @rule("P001")
 def unquoted_no(config: Config) -> Findings:
-    """YAML reads an unquoted `no` as false."""
-    for key in ("mixed_precision", "downcast_bf16"):
-        if config.get(key) is False or config.get(key) is True:
-            yield {
-                "key": key,
-                "message": phrase(
-                    "{key} is {config}: YAML reads an unquoted no or yes as a boolean",
-                    key=key,
-                    config=str(config.get(key)).lower(),
-                ),
-                "consequence": phrase("it is not the text that was meant."),
-                "fix": phrase("put it in quotes: 'no'"),
-                "value": "no" if config.get(key) is False else ...,
-            }
+    """YAML reads an unquoted `no` as false, where a word is meant."""
+    for key in _words(config):
+        value = config.get(key)
+        if not isinstance(value, bool):
+            continue
+        span = config.spans.get(key, ((0, 0), None))[1]
+        word = config.text[slice(*span)] if span else "no" if value is False else None
+        yield {
+            "key": key,
+            "message": phrase(
+                "{key} is {config}: YAML reads an unquoted no or yes as a boolean",
+                key=key.rpartition(".")[2],
+                config=str(value).lower(),
+            ),
+            "consequence": phrase("it is not the text that was meant."),
+            "fix": phrase("put it in quotes: {word}", word=f"'{word or 'no'}'"),
+            "value": ... if word is None or word.lower() in ("true", "false") else word,
+        }
 
 
 @rule("P002")
