@@ -25,12 +25,13 @@ TESTS = ROOT / "packages" / "launch" / "tests" / "test_rules.py"
 THEMES = {
     "K": "Keys and kinds", "M": "Machines and processes", "P": "Precision", "F": "FSDP", "D": "DeepSpeed",
     "R": "Parallelism and fp8", "V": "Versions of accelerate", "L": "The model (`--model`)",
-    "T": "The training arguments (`--args`)",
+    "T": "The training arguments (`--args`)", "H": "The machine that launches (`run`)",
 }  # fmt: skip
 HEAD = """# Rules
 
 What `mudarrib-launch check` looks at, each with a config that it finds. `--fix` mends what is marked so; what is marked
-as a note does not stop a run. Rules of the last two themes need `--model` or `--args`. Written by `tools/rules`.
+as a note does not stop a run. Rules of the last three themes need `--model`, `--args` or `run`. Written by
+`tools/rules`.
 """
 
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from mudarrib.launch import Config, check, new, parse, read, write
-from mudarrib.launch.context import Context, ModelFacts
+from mudarrib.launch.context import Context, Here, ModelFacts
 from mudarrib.launch.rules import RULES
 
 LOCAL = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU", "num_machines": 1, "num_processes": 2}
@@ -106,6 +106,7 @@ WRONG = [
     ("F009", changed("fsdp", fsdp_auto_wrap_policy="SIZE_BASED_WRAP")),
     ("F010", changed("fsdp2", use_cpu=True)),
     ("F011", changed("fsdp", fsdp_sync_module_states=False)),
+    ("F011", Config({**LOCAL, "distributed_type": "FSDP", "fsdp_config": {"fsdp_sync_module_states": False}})),
     ("F012", Config({**LOCAL, "distributed_type": "FSDP"})),
     ("F013", changed("fsdp", fsdp_offload_params="false")),
     ("K002", changed("fsdp", fsdp_transfomer_layer_cls_to_wrap="BertLayer")),
@@ -163,6 +164,13 @@ WRONG = [
     ("T012", known(new("fsdp2"), training={"use_cpu": True})),
     ("T013", known(changed("fsdp", fsdp_state_dict_type="LOCAL_STATE_DICT"), training={"save_strategy": "steps"})),
     ("T014", known(new("fsdp2"), training={"save_only_model": True})),
+    ("T015", known(new("cpu"), training={"fp16": True})),
+    ("T015", known(changed("ddp", num_machines=1), training={"fp16": True, "use_cpu": True})),
+    ("F015", changed("fsdp", use_cpu=True)),
+    ("H001", known(new("deepspeed-plugin"), here=Here(True))),
+    ("H002", known(new("fsdp2"), here=Here(False))),
+    ("H003", known(new("fsdp2"), here=Here(True, flags=("--cpu",)))),
+    ("H003", known(new("deepspeed"), here=Here(True, flags=("--num_processes", "4", "--cpu")))),
 ]
 
 
@@ -176,7 +184,7 @@ def test_every_wrong_config_is_caught_by_its_rule(code, config):
 
 def test_there_are_enough_rules_and_wrong_configs():
     check(new("ddp"))
-    assert len(RULES) >= 40 and len(WRONG) >= 60
+    assert len(RULES) >= 80 and len(WRONG) >= 100
     needs_files = {"D006", "D007", "M012", "T004", "T005", "T006"}
     assert {code for code, _ in WRONG} | needs_files == set(RULES)
 
@@ -186,6 +194,13 @@ def test_no_false_alarm(kind):
     assert [finding.code for finding in check(new(kind)) if finding.stops] == []
     notes = {"fsdp": {"F014", "V002"}}
     assert {finding.code for finding in check(new(kind))} == notes.get(kind, set())
+
+
+def test_what_can_be_launched_here_is():
+    quiet = Here(True, ("deepspeed",), ("--num_processes=1", "--cpu"))
+    for here in (quiet, Here(None, ("deepspeed",))):
+        assert not [found for found in check(known(new("deepspeed-plugin"), here=here)) if found.code[0] == "H"]
+    assert check(known(new("cpu"), here=Here(False))) == []
 
 
 def test_a_mended_config_is_right():

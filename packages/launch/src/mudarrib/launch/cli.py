@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .rules import Finding
 
 OK, WRONG, UNUSABLE = 0, 1, 2
+OF_CHECK = ("fix", "json", "model", "args", "accelerate_version")
 
 
 def default_path() -> Path:
@@ -48,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     )
     check.add_argument("--accelerate-version", metavar="VERSION", help=phrase("of the machine that launches"))
     check.add_argument("--json", action="store_true", help=phrase("findings as JSON"))
+    check.set_defaults(flags=None)
     explain = commands.add_parser("explain", help=phrase("say in plain words what a config starts"))
     explain.add_argument("config", nargs="?", help=phrase("the config; by default accelerate's own"))
     cli_plan.add(commands)
@@ -160,12 +162,13 @@ def check(options: argparse.Namespace) -> int:
 
 def context_of(options: argparse.Namespace) -> Context:
     """What the config is to be compared with."""
-    from .context import Context, installed_accelerate, read_model_facts, read_training
+    from .context import Context, installed_accelerate, read_model_facts, read_training, this_machine
 
     return Context(
         read_model_facts(options.model) if options.model else None,
         read_training(options.args) if options.args else {},
         options.accelerate_version or installed_accelerate(),
+        None if options.flags is None else this_machine(options.flags),
     )
 
 
@@ -194,14 +197,14 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    code = check(
-        argparse.Namespace(config=options.config, fix=False, json=False, model=None, args=None, accelerate_version=None)
-    )
+    words = options.script
+    flags = words[: next((at for at, word in enumerate(words) if word.endswith(".py")), len(words))]
+    code = check(argparse.Namespace(config=options.config, flags=flags, **dict.fromkeys(OF_CHECK)))
     if code:
         return code
-    if not options.script:
+    if not words:
         raise ConfigError("script", None, phrase("give the script to launch, after the config"))
     from . import handover
 
     sys.stdout.flush()
-    return handover.run(options.config, options.script)
+    return handover.run(options.config, words)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +16,18 @@ from .errors import ConfigError
 from .phrases import phrase
 
 NEWEST = "1.15.0"
+# How accelerators show themselves on Linux: NVIDIA's, AMD's, Intel's, Ascend's, Habana's and Google's, Trainium, WSL.
+DEVICES = (
+    "nvidia[0-9]*",
+    "kfd",
+    "dri/renderD*",
+    "davinci[0-9]*",
+    "accel*",
+    "vfio/[0-9]*",
+    "neuron*",
+    "dxg",
+    "cambricon*",
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,21 @@ class ModelFacts:
 
 
 @dataclass(frozen=True)
+class Here:
+    """The machine that launches.
+
+    Attributes:
+        accelerators: Whether it has any; None where that cannot be seen.
+        packages: Which of those that a config can ask for are installed.
+        flags: What is handed to `accelerate launch` besides the config.
+    """
+
+    accelerators: bool | None = None
+    packages: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Context:
     """What is known besides the config.
 
@@ -39,11 +68,13 @@ class Context:
         model: Facts of the model, if one was named.
         training: The training arguments by name; empty if none were given.
         accelerate: Version of accelerate that will launch.
+        here: This machine, if it is the one that launches.
     """
 
     model: ModelFacts | None = None
     training: dict[str, Any] = field(default_factory=dict)
     accelerate: str = NEWEST
+    here: Here | None = None
 
 
 def installed_accelerate() -> str:
@@ -52,6 +83,17 @@ def installed_accelerate() -> str:
         return metadata.version("accelerate")
     except metadata.PackageNotFoundError:
         return NEWEST
+
+
+def this_machine(flags: Sequence[str]) -> Here:
+    """What can be seen of this machine without torch.
+
+    Args:
+        flags: What is handed to `accelerate launch` besides the config.
+    """
+    packages = tuple(name for name in ("deepspeed",) if importlib.util.find_spec(name) is not None)
+    seen = any(any(Path("/dev").glob(pattern)) for pattern in DEVICES)
+    return Here(seen if sys.platform == "linux" else None, packages, tuple(flags))
 
 
 def read_training(path: str | Path) -> dict[str, Any]:

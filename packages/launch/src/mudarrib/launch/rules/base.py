@@ -13,7 +13,7 @@ from ..config import Config, Place
 Found = Iterator["Finding"]
 Rule = Callable[[Config], Found]
 RULES: dict[str, Rule] = {}
-THEMES = ("keys", "machines", "precision", "fsdp", "deepspeed", "parallelism", "versions", "model", "training")
+THEMES = ("keys", "machines", "precision", "fsdp", "deepspeed", "parallelism", "versions", "model", "training", "here")
 
 
 @dataclass(frozen=True)

@@ -190,12 +190,12 @@ def on_cpu(config: Config) -> Findings:
 
 @rule("F011")
 def efficient_loading_needs_sync(config: Config) -> Findings:
-    """Loading on one process needs its states sent to the others."""
+    """Loading on one process, which is usual, needs its states sent to the others."""
     section = config.section("fsdp_config")
     if (
         is_fsdp(config)
         and version(config) == 1
-        and section.get("fsdp_cpu_ram_efficient_loading") is True
+        and section.get("fsdp_cpu_ram_efficient_loading", True) is not False
         and section.get("fsdp_sync_module_states") is False
     ):
         yield {
@@ -204,6 +204,20 @@ def efficient_loading_needs_sync(config: Config) -> Findings:
             "consequence": phrase("all processes but the first would train on empty weights; accelerate stops."),
             "fix": phrase("set fsdp_sync_module_states: true"),
             "value": True,
+        }
+
+
+@rule("F015")
+def syncing_on_cpu(config: Config) -> Findings:
+    """Sending the first process's states needs an accelerator."""
+    syncs = config.get("fsdp_config.fsdp_sync_module_states") is True
+    if is_fsdp(config) and version(config) == 1 and config.get("use_cpu") is True and syncs:
+        yield {
+            "key": "fsdp_config.fsdp_sync_module_states",
+            "message": phrase("fsdp_sync_module_states with use_cpu"),
+            "consequence": phrase("accelerate by itself stops in each process: there is no available device."),
+            "fix": phrase("train with mudarrib-core-loop, or set it and fsdp_cpu_ram_efficient_loading to false"),
+            "stops": False,
         }
 
 

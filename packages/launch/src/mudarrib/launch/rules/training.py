@@ -269,3 +269,17 @@ def best_model_of_shards(config: Config) -> Findings:
             "value": "FULL_STATE_DICT",
             "stops": False,
         }
+
+
+@rule("T015")
+def half_precision_on_cpu(config: Config) -> Findings:
+    """float16 in the arguments on the CPU runs in float32 without a word."""
+    training = config.context.training
+    on_cpu = config.get("use_cpu") is True or training.get("use_cpu") is True
+    if training.get("fp16") is True and on_cpu:
+        yield {
+            "key": "use_cpu",
+            "message": phrase("the arguments have fp16, and training is on the CPU"),
+            "consequence": phrase("everything runs in float32, and nothing says so."),
+            "fix": phrase("set bf16 in the arguments, or neither"),
+        }
