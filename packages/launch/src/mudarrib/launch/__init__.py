@@ -6,17 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
-from .config import Config, dump, parse, read, write
-from .errors import ConfigError
-from .explain import explain
-from .new import new
-from .rules import Finding, check
 
 if TYPE_CHECKING:
+    from .config import Config, dump, parse, read, write
+    from .errors import ConfigError
+    from .kinds import new
     from .memory import Memory, Setup, Work, memory_of
     from .model_config import read_model
     from .plan import Choice, Hardware, Plan, config_of, make_plan
+    from .rules import Finding, check
     from .shapes import ModelShape
+    from .wording import explain
 
 __all__ = [
     "Choice",
@@ -42,8 +42,13 @@ __all__ = [
     "read_model",
     "write",
 ]
-# Loaded when asked for, so that `check` answers at once.
+# Loaded when asked for, so that each command answers at once.
 LATER = {
+    **dict.fromkeys(("Config", "dump", "parse", "read", "write"), "config"),
+    **dict.fromkeys(("Finding", "check"), "rules"),
+    "ConfigError": "errors",
+    "explain": "wording",
+    "new": "kinds",
     **dict.fromkeys(("Memory", "Setup", "Work", "memory_of"), "memory"),
     **dict.fromkeys(("Choice", "Hardware", "Plan", "config_of", "make_plan"), "plan"),
     "ModelShape": "shapes",

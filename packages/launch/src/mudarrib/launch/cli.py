@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import cli_plan
 from .errors import ConfigError
 from .phrases import LANGUAGES, of_environment, phrase, use
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .config import Config
     from .context import Context
     from .rules import Finding
@@ -26,6 +24,8 @@ OF_CHECK = ("fix", "json", "model", "args", "accelerate_version")
 
 def default_path() -> Path:
     """Where accelerate looks for its config."""
+    from pathlib import Path
+
     home = os.environ.get("HF_HOME", "~/.cache/huggingface")
     return Path(home).expanduser() / "accelerate" / "default_config.yaml"
 
@@ -52,11 +52,47 @@ def parser() -> argparse.ArgumentParser:
     check.set_defaults(flags=None)
     explain = commands.add_parser("explain", help=phrase("say in plain words what a config starts"))
     explain.add_argument("config", nargs="?", help=phrase("the config; by default accelerate's own"))
-    cli_plan.add(commands)
+    add_plan(commands)
     run = commands.add_parser("run", help=phrase("check a config, then hand over to accelerate launch"))
     run.add_argument("config")
     run.add_argument("script", nargs=argparse.REMAINDER, help=phrase("the script and its flags"))
     return top
+
+
+def add_plan(commands: Any) -> None:
+    plan = commands.add_parser("plan", help=phrase("find the cheapest setup that fits, and write its config"))
+    flag = plan.add_argument
+    flag("--model", required=True, help=phrase("config.json, a folder that holds one, or a model in the hub's cache"))
+    flag("--gpus", type=int, default=1, help=phrase("GPUs of each machine (1)"))
+    flag(
+        "--gpu-memory",
+        required=True,
+        metavar="SIZE",
+        help=phrase("of each GPU, as 80GB; a GB is 2^30 bytes, as with GPUs"),
+    )
+    flag("--nodes", type=int, default=1, help=phrase("machines (1)"))
+    flag("--cpu-memory", metavar="SIZE", help=phrase("of each machine; without it, offloading is taken to fit"))
+    flag("--reserve", metavar="SIZE", help=phrase("of each GPU, not to be used (1.5 GiB and 5 %%)"))
+    flag("--optimizer", default="adamw", help=phrase("as optim in TrainingArguments (adamw)"))
+    flag("--rank", type=int, default=128, help=phrase("of GaLore and APOLLO (128)"))
+    flag("--batch", type=int, default=1, help=phrase("rows for each GPU and forward pass (1)"))
+    flag("--seq-len", type=int, help=phrase("tokens a row (the model's longest, at most 2048)"))
+    flag("--accumulation", type=int, default=1, help=phrase("forward passes for each step (1)"))
+    flag(
+        "--dtype",
+        default="float32",
+        choices=("float32", "bfloat16", "float16"),
+        help=phrase("of the weights (float32)"),
+    )
+    flag("--mixed-precision", choices=("no", "bf16", "fp16"), help=phrase("of computing (bf16 for weights in float32)"))
+    flag("--eager-attention", action="store_true", help=phrase("attention scores are stored"))
+    flag("--fsdp-version", type=int, default=2, choices=(1, 2), help="(2)")
+    flag("--simulate", action="store_true", help=phrase("measure the setup on fake tensors; needs the extra plan"))
+    flag("--picture", metavar="FILE", help=phrase("draw the bars into a file; needs the extra picture"))
+    flag("--json", action="store_true", help=phrase("everything as JSON"))
+    flag("-o", "--output", help=phrase("write the config ('-' prints it)"))
+    flag("--yes", action="store_true", help=phrase("replace a file that is there"))
+    flag("set", nargs="*", metavar="KEY=VALUE", help=phrase("other values for the config"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,13 +142,15 @@ def changes_of(items: Sequence[str]) -> dict[str, Any]:
 
 
 def plan(options: argparse.Namespace) -> int:
+    from . import cli_plan
+
     return cli_plan.plan(options, changes_of(options.set))
 
 
 def make(options: argparse.Namespace) -> int:
     from . import ask
     from .config import dump, write
-    from .new import new
+    from .kinds import new
 
     changes = changes_of(options.set)
     config = new(options.kind, **changes)
@@ -121,6 +159,8 @@ def make(options: argparse.Namespace) -> int:
     if options.output == "-":
         print(dump(config), end="")
         return OK
+    from pathlib import Path
+
     path = Path(options.output).expanduser() if options.output else default_path()
     if path.exists() and not options.yes:
         raise ConfigError("--output", str(path), phrase("the file is there: give --yes to replace it, or another name"))
@@ -145,6 +185,9 @@ def check(options: argparse.Namespace) -> int:
         config.context = context
         found = find(config)
     if options.json:
+        import json
+        from dataclasses import asdict
+
         print(json.dumps([{**asdict(f), "value": None if f.value is ... else f.value} for f in found], indent=2))
     else:
         for finding in found:
@@ -190,7 +233,7 @@ def mend(config: Config, found: Sequence[Finding]) -> bool:
 
 def explain(options: argparse.Namespace) -> int:
     from .config import read
-    from .explain import explain as words
+    from .wording import explain as words
 
     print(words(read(options.config or default_path())))
     return OK

@@ -20,43 +20,6 @@ UNITS = {"": 1 << 30, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 <
 QUIET_S = 2.0
 
 
-def add(commands: Any) -> None:
-    """Add the sub-command to a parser's commands."""
-    plan = commands.add_parser("plan", help=phrase("find the cheapest setup that fits, and write its config"))
-    flag = plan.add_argument
-    flag("--model", required=True, help=phrase("config.json, a folder that holds one, or a model in the hub's cache"))
-    flag("--gpus", type=int, default=1, help=phrase("GPUs of each machine (1)"))
-    flag(
-        "--gpu-memory",
-        required=True,
-        metavar="SIZE",
-        help=phrase("of each GPU, as 80GB; a GB is 2^30 bytes, as with GPUs"),
-    )
-    flag("--nodes", type=int, default=1, help=phrase("machines (1)"))
-    flag("--cpu-memory", metavar="SIZE", help=phrase("of each machine; without it, offloading is taken to fit"))
-    flag("--reserve", metavar="SIZE", help=phrase("of each GPU, not to be used (1.5 GiB and 5 %%)"))
-    flag("--optimizer", default="adamw", help=phrase("as optim in TrainingArguments (adamw)"))
-    flag("--rank", type=int, default=128, help=phrase("of GaLore and APOLLO (128)"))
-    flag("--batch", type=int, default=1, help=phrase("rows for each GPU and forward pass (1)"))
-    flag("--seq-len", type=int, help=phrase("tokens a row (the model's longest, at most 2048)"))
-    flag("--accumulation", type=int, default=1, help=phrase("forward passes for each step (1)"))
-    flag(
-        "--dtype",
-        default="float32",
-        choices=("float32", "bfloat16", "float16"),
-        help=phrase("of the weights (float32)"),
-    )
-    flag("--mixed-precision", choices=("no", "bf16", "fp16"), help=phrase("of computing (bf16 for weights in float32)"))
-    flag("--eager-attention", action="store_true", help=phrase("attention scores are stored"))
-    flag("--fsdp-version", type=int, default=2, choices=(1, 2), help="(2)")
-    flag("--simulate", action="store_true", help=phrase("measure the setup on fake tensors; needs the extra plan"))
-    flag("--picture", metavar="FILE", help=phrase("draw the bars into a file; needs the extra picture"))
-    flag("--json", action="store_true", help=phrase("everything as JSON"))
-    flag("-o", "--output", help=phrase("write the config ('-' prints it)"))
-    flag("--yes", action="store_true", help=phrase("replace a file that is there"))
-    flag("set", nargs="*", metavar="KEY=VALUE", help=phrase("other values for the config"))
-
-
 def say(*lines: str) -> None:
     """Print for people: every sentence goes through here."""
     for line in lines:

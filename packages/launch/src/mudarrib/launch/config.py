@@ -92,8 +92,11 @@ def parse(text: str) -> Config:
         ConfigError: it is not YAML, or no mapping; says where.
     """
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        config = Config({}, text=text)
+        note_places(node, "", config)
+        values = loader.construct_document(node) if node is not None else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = phrase("line {line}, column {column}: ", line=mark.line + 1, column=mark.column + 1) if mark else ""
@@ -103,8 +106,7 @@ def parse(text: str) -> Config:
         raise ConfigError(
             "CONFIG", type(values).__name__, phrase("give a mapping of keys to values; the file is empty or a list")
         )
-    config = Config({str(key): value for key, value in values.items()}, text=text)
-    note_places(node, "", config)
+    config.values = {str(key): value for key, value in values.items()}
     return config
 
 

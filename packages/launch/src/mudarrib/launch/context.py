@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
-import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError
 from .phrases import phrase
+
+if TYPE_CHECKING:
+    import ast
 
 NEWEST = "1.15.0"
 # How accelerators show themselves on Linux: NVIDIA's, AMD's, Intel's, Ascend's, Habana's and Google's, Trainium, WSL.
@@ -78,11 +78,20 @@ class Context:
 
 
 def installed_accelerate() -> str:
-    """The version of accelerate that is here; the newest known where there is none."""
-    try:
-        return metadata.version("accelerate")
-    except metadata.PackageNotFoundError:
-        return NEWEST
+    """The version of accelerate that is here; the newest known where there is none.
+
+    By the names of folders: importlib.metadata takes longer to import than a check takes.
+    """
+    for folder in sys.path:
+        try:
+            names = [item.name for item in Path(folder).iterdir()]
+        except OSError:
+            continue
+        for name in names:
+            found = re.fullmatch(r"accelerate-([0-9][^-]*)\.(dist|egg)-info", name)
+            if found:
+                return found[1]
+    return NEWEST
 
 
 def this_machine(flags: Sequence[str]) -> Here:
@@ -91,7 +100,9 @@ def this_machine(flags: Sequence[str]) -> Here:
     Args:
         flags: What is handed to `accelerate launch` besides the config.
     """
-    packages = tuple(name for name in ("deepspeed",) if importlib.util.find_spec(name) is not None)
+    from importlib.util import find_spec
+
+    packages = tuple(name for name in ("deepspeed",) if find_spec(name) is not None)
     seen = any(any(Path("/dev").glob(pattern)) for pattern in DEVICES)
     return Here(seen if sys.platform == "linux" else None, packages, tuple(flags))
 
@@ -102,6 +113,8 @@ def read_training(path: str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: there is no such file, or it holds no JSON object.
     """
+    import json
+
     file = Path(path).expanduser()
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
@@ -134,7 +147,10 @@ def read_model_facts(model: str | Path) -> ModelFacts:
 
 def facts_of_source(kind: str) -> ModelFacts:
     """The classes in transformers' source of an architecture."""
-    found = importlib.util.find_spec("transformers")
+    import ast
+    from importlib.util import find_spec
+
+    found = find_spec("transformers")
     if found is None or not found.submodule_search_locations:
         return ModelFacts(kind)
     name = kind.replace("-", "_")
@@ -151,6 +167,8 @@ def facts_of_source(kind: str) -> ModelFacts:
 
 def whole_layers(node: ast.ClassDef) -> list[str]:
     """What `_no_split_modules` of a class names."""
+    import ast
+
     for line in node.body:
         if isinstance(line, ast.Assign) and getattr(line.targets[0], "id", "") == "_no_split_modules":
             items = getattr(line.value, "elts", [])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gettext
 import os
-from pathlib import Path
 from typing import Any
 
 LANGUAGES = ("en", "ar")
 DOMAIN = "mudarrib-launch"
-FOLDER = Path(__file__).parent / "locale"
 
 _catalogue: gettext.NullTranslations = gettext.NullTranslations()
 
@@ -20,7 +18,9 @@ def use(language: str) -> None:
     if language == "en":
         _catalogue = gettext.NullTranslations()
     else:
-        _catalogue = gettext.translation(DOMAIN, FOLDER, [language])
+        from pathlib import Path
+
+        _catalogue = gettext.translation(DOMAIN, Path(__file__).parent / "locale", [language])
 
 
 def of_environment() -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 from .config import Config
 from .errors import ConfigError
+from .kinds import new
 from .memory import Memory, Setup, Work, memory_of
-from .new import new
 from .phrases import phrase
 from .shapes import ModelShape
 from .states import optimizer_named

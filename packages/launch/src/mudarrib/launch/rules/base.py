@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -74,5 +73,7 @@ def check(config: Config) -> list[Finding]:
 
 def nearest(word: Any, known: Sequence[str]) -> str | None:
     """The known word that is most like this one, if any is."""
+    import difflib
+
     near = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
     return near[0] if near else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
@@ -95,6 +94,8 @@ def main_address(config: Config) -> Findings:
     """With several machines the others must reach the main one."""
     if (config.number("num_machines") or 1) < 2 or config.section("mpirun_config"):
         return
+    import ipaddress
+
     address = config.get("main_process_ip")
     unreachable = address in ("localhost", "0.0.0.0")
     with contextlib.suppress(ValueError):
