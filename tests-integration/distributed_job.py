@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -70,6 +71,16 @@ class FailingTrainer(Trainer):
         return super().training_step(model, inputs, num_items_in_batch)
 
 
+def take_turns(args, mark):
+    """The main process comes first before there is a Trainer, too."""
+    with args.main_process_first(desc="leaving a mark"):
+        if args.process_index == 0:
+            time.sleep(0.2)
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+        assert mark.exists(), "the other process did not wait"
+
+
 def trainer_of(options, output_dir):
     settings = {
         "use_cpu": True, "disable_tqdm": True, "seed": 3, "max_steps": 6, "learning_rate": 0.01, "logging_steps": 1,
@@ -79,6 +90,7 @@ def trainer_of(options, output_dir):
         "save_steps": 3, "report_to": "none", "remove_unused_columns": False,
     }  # fmt: skip
     args = TrainingArguments(output_dir, **{**settings, **json.loads(options.arguments)})
+    take_turns(args, Path(output_dir) / "first")
     return FailingTrainer(
         model_of(options.kind), args, train_dataset=rows_of(options.kind, options.rows), data_collator=collate,
         eval_dataset=rows_of(options.kind, EVAL_ROWS), compute_metrics=metrics,

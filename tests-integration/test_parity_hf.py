@@ -9,6 +9,7 @@ import transformers
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
 import mudarrib.core_loop as ours
+from mudarrib.ckpt_hub import to_peers
 
 TIMINGS = ("runtime", "per_second", "preparation_time")
 
@@ -83,7 +84,18 @@ for name in vars(transformers.TrainerCallback):
         setattr(Recorder, name, record(name))
 
 
-def run(peer, folder, model, train, evaluation=None, stop_at=None, metrics=None, trainer_settings=None, **settings):
+def run(
+    peer,
+    folder,
+    model,
+    train,
+    evaluation=None,
+    stop_at=None,
+    metrics=None,
+    trainer_settings=None,
+    resume=None,
+    **settings,
+):
     recorder = Recorder(stop_at)
     settings = {
         "per_device_train_batch_size": 4,
@@ -104,7 +116,7 @@ def run(peer, folder, model, train, evaluation=None, stop_at=None, metrics=None,
         callbacks=[recorder],
         **(trainer_settings or {}),
     )
-    result = trainer.train()
+    result = trainer.train(resume_from_checkpoint=resume)
     return trainer, recorder.events, result
 
 
@@ -199,6 +211,24 @@ def test_schedules(tmp_path, schedule):
     assert_equal_runs(tmp_path, bert, class_rows(32), max_steps=8, warmup_steps=2, lr_scheduler_type=schedule)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "settings"),
+    [
+        ("cosine_with_min_lr", {"min_lr": 1e-4}),
+        ("cosine_warmup_with_min_lr", {"min_lr_rate": 0.1}),
+        ("warmup_stable_decay", {"num_decay_steps": 3}),
+        ("reduce_lr_on_plateau", {"patience": 0, "factor": 0.5}),
+        ("polynomial", {"power": 2.0, "lr_end": 1e-5}),
+        ("cosine_with_restarts", {"num_cycles": 2}),
+    ],
+)
+def test_schedules_with_settings(tmp_path, schedule, settings):
+    assert_equal_runs(
+        tmp_path, bert, class_rows(32), class_rows(8, 1), max_steps=10, warmup_steps=2, eval_strategy="steps", eval_steps=2,
+        lr_scheduler_type=schedule, lr_scheduler_kwargs=settings, learning_rate=1e-2, metric_for_best_model="loss",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("optim", ["adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop", "adafactor"])
 def test_optimizers(tmp_path, optim):
     assert_equal_runs(tmp_path, bert, class_rows(32), max_steps=6, optim=optim, weight_decay=0.1, adam_beta1=0.8)
@@ -219,3 +249,18 @@ def test_an_evaluation_before_the_first_step(tmp_path):
         tmp_path, llama, token_rows(24), token_rows(9, 1), max_steps=4, eval_on_start=True, eval_strategy="epoch",
         logging_first_step=True, logging_steps=3,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["sequential", "random"])
+def test_checkpoints_of_either_are_resumed_by_the_other(tmp_path, order):
+    given = {"max_steps": 8, "save_strategy": "steps", "save_steps": 4, "train_sampling_strategy": order}
+    theirs, own = assert_equal_runs(tmp_path, bert, class_rows(24), warmup_steps=2, **given)
+    back = to_peers(tmp_path / "own" / "checkpoint-4", tmp_path / "back" / "checkpoint-4")
+    for peer, checkpoint in ((PEERS[0], back), (PEERS[1], tmp_path / "theirs" / "checkpoint-4")):
+        torch.manual_seed(7)
+        model = BertForSequenceClassification(theirs.model.config)
+        settings = {**given, "save_strategy": "no", "warmup_steps": 2}
+        resumed, _, _ = run(peer, tmp_path / "again", model, class_rows(24), resume=str(checkpoint), **settings)
+        assert all(torch.equal(tensor, own.model.state_dict()[name]) for name, tensor in model.state_dict().items())
+        losses = [entry.get("loss") for entry in without_timings(resumed.state.log_history)]
+        assert losses[:8] == [entry.get("loss") for entry in without_timings(own.state.log_history)][:8]

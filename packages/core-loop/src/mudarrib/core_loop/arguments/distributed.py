@@ -79,18 +79,26 @@ class DistributedArguments:
     def main_process_first(self, local: bool = True, desc: str = "work") -> Iterator[None]:
         """Let the main process do something before the others do it, such as filling a cache.
 
+        Under a launcher this joins the processes, if nothing has yet: it may come before there is a Trainer.
+
         Args:
             local: First on each machine, for folders that are not shared; else first of all.
             desc: What is done, for people who read this.
         """
+        if self.world_size == 1:
+            yield
+            return
         import torch.distributed as dist
 
-        together = self.world_size > 1 and dist.is_initialized()
+        from ..distributed.engine import join
+
+        if not dist.is_initialized():
+            join(self)
         is_main = (self.local_process_index if local else self.process_index) == 0
-        if together and not is_main:
+        if not is_main:
             dist.barrier()
         try:
             yield
         finally:
-            if together and is_main:
+            if is_main:
                 dist.barrier()

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
+from .. import launched
 from ..engine import Engine
 from ..errors import ArgumentError
 from ..gathering import leaves, reassemble
@@ -111,6 +112,12 @@ class DistributedEngine(Engine):
 
     def mean(self, value: float) -> float:
         return float(self.sum(torch.tensor(value, dtype=torch.float64))) / self.world_size
+
+
+def join(args: Any) -> None:
+    """Join the launcher's other processes ahead of an engine, which takes the process group as it finds it."""
+    timeout = timedelta(seconds=args.ddp_timeout)
+    accelerate.PartialState(cpu=args.use_cpu or launched.on_cpu(), backend=args.ddp_backend, timeout=timeout)
 
 
 def ddp_settings(args: Any) -> dict[str, Any]:
