@@ -2,22 +2,16 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 import torch
 
 from mudarrib.optim_extras import FusedBackward, OptionError, builders, compare, memory
 
-NAMES = [
-    "adamw",
-    "galore_adamw",
-    "galore_adafactor",
-    "galore_adamw_8bit",
-    "apollo_adamw",
-    "apollo_mini",
-    "lomo",
-    "adalomo",
-]
+PYPROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+NAMES = ["adamw", *PYPROJECT["project"]["entry-points"]["mudarrib.optimizers"]]
 
 
 def model():
@@ -37,21 +31,33 @@ def held(optimizer):
 def build(name, net):
     if name == "adamw":
         return torch.optim.AdamW(net.parameters())
-    rank = {} if "lomo" in name or name == "apollo_mini" else {"rank": "16"}
-    return getattr(builders, name)(
-        net, [{"params": list(net.parameters())}], lr=1e-3, target_modules="all-linear", options=rank
+    rank = {"rank": "16"} if "galore" in name or "apollo_adamw" in name else {}
+    targets = None if name == "muon" else "all-linear"
+    return builders.BY_NAME[name](
+        net, [{"params": list(net.parameters())}], lr=1e-3, target_modules=targets, options=rank
     )
 
 
+class WithEnds(torch.nn.Sequential):
+    """Names its embeddings and its output layer, as models of transformers do."""
+
+    def get_input_embeddings(self):
+        return self[0]
+
+    def get_output_embeddings(self):
+        return self[3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", NAMES)
-def test_states_are_those_of_the_optimizer_to_two_percent(name):
-    net = model()
+def test_states_are_those_of_the_optimizer_byte_for_byte(name, dtype):
+    net = WithEnds(*model()).to(dtype)
     optimizer = build(name, net)
     if isinstance(optimizer, FusedBackward):
         optimizer.begin_micro_batch(True)
     net(torch.randint(300, (4, 5))).square().mean().backward()
     optimizer.step()
-    assert memory(net, name, rank=16).states == pytest.approx(held(optimizer), rel=0.02)
+    assert memory(net, name, rank=16).states == held(optimizer)
 
 
 def test_galore_states_are_the_papers():
@@ -73,7 +79,8 @@ def test_one_gradient_at_a_time_where_updates_are_in_backward():
 def test_frozen_parameters_cost_their_weights_alone():
     net = model()
     net[1].requires_grad_(False)
-    assert memory(net, "adamw").states == 2 * memory(net, "sgd").gradients
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    assert memory(net, "adamw").states == 2 * memory(net, "sgd").gradients + 4 * len(trained)
     assert memory(net, "adamw").weights == 4 * sum(p.numel() for p in net.parameters())
 
 
@@ -84,6 +91,11 @@ def test_the_meta_device_serves():
 def test_a_wrong_name_is_refused():
     with pytest.raises(OptionError, match="galore_adamw_layerwise"):
         memory(model(), "galore")
+
+
+def test_a_rank_of_nothing_is_refused():
+    with pytest.raises(OptionError, match="rank = 0"):
+        memory(model(), "galore_adamw", rank=0)
 
 
 def test_a_report_reads_as_a_line():

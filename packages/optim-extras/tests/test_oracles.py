@@ -43,11 +43,15 @@ def test_galore(name):
     else:
         optimizer = GaLoreAdamW([group], **settings, state_dtype="parameter")
     close = {"atol": 1e-5, "rtol": 1e-5}
+    # Projected on both sides by its own singular vectors, a gradient is diagonal: AdamW divides what rounding leaves
+    # beside the diagonal (1e-8, another on each kind of CPU) by eps, 1e-6. The moments are held to 1e-5 all the same.
+    diagonal = case.get("proj_type") == "full" and "AdamW" in case["optimizer"]
+    close_weights = {**close, "atol": 1e-4} if diagonal else close
     for step, gradient in enumerate(arrays["grads"]):
         weight.grad = gradient.to(dtype)
         optimizer.step()
         state = optimizer.state[weight]
-        torch.testing.assert_close(weight.detach().float(), arrays["w"][step], **close)
+        torch.testing.assert_close(weight.detach().float(), arrays["w"][step], **close_weights)
         if "abs_exp_avg" in arrays:
             torch.testing.assert_close(state["exp_avg"].abs().float(), arrays["abs_exp_avg"][step], **close)
         for key in ("exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col"):

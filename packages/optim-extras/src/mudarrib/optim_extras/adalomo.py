@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .checks import Shapes
 from .exact_state import PerParameter
 from .factored import FactoredSecondMoment
 from .fused_backward import FusedBackward
@@ -44,6 +45,9 @@ class AdaLomo(PerParameter):
             "clip_grad_value": clip_grad_value,
         }
         super().__init__(params, settings)
+
+    def _state_shapes(self, parameter: torch.Tensor, group: dict[str, Any]) -> Shapes:
+        return FactoredSecondMoment.shapes(tuple(parameter.shape))
 
     def update(
         self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .checks import Shapes
 from .errors import OptionError
 from .fused_backward import FusedBackward
 from .galore.adamw import GaLoreAdamW
@@ -45,6 +46,13 @@ class ApolloAdamW(GaLoreAdamW):
         factor = norm(direction, dim) / (norm(low, dim) + TINY)
         update = self.limited(wide * factor, state)
         self.apply(parameter, update.mul_(group["scale"] ** 0.5), state, group, None)
+
+    def _state_shapes(self, parameter: torch.Tensor, group: dict[str, Any]) -> Shapes:
+        return {
+            name: shape
+            for name, shape in super()._state_shapes(parameter, group).items()
+            if not name.startswith("basis_")
+        }
 
     @staticmethod
     def side(gradient: torch.Tensor, group: dict[str, Any]) -> str:

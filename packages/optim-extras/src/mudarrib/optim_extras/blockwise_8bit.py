@@ -71,6 +71,13 @@ def dequantise(codes: torch.Tensor, scales: torch.Tensor, shape: torch.Size, sig
     return blocks.flatten()[: shape.numel()].view(shape)
 
 
+def shapes(name: str, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the tensors that a moment of this shape is stored in."""
+    count = torch.Size(shape).numel()
+    blocks = -(-count // BLOCK)
+    return {name: shape} if count < SMALL else {f"{name}_codes": (blocks, BLOCK), f"{name}_scales": (blocks,)}
+
+
 def store(state: dict[str, Any], name: str, values: torch.Tensor, signed: bool) -> None:
     """Put a moment into an optimizer's state in 8 bits; small ones stay in float32."""
     if values.numel() < SMALL:

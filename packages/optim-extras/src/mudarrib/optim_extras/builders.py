@@ -12,11 +12,12 @@ import torch
 from . import galore
 from .adalomo import AdaLomo, FusedAdaLomo
 from .apollo import ApolloAdamW, ApolloAdamWLayerwise
+from .errors import OptionError
 from .exact_state import PerParameter
 from .lomo import FusedLomo, Lomo
 from .muon import MUON, MuonWithAdamW
 from .options import at_least, one_of, parse
-from .targets import match_modules
+from .targets import hidden_matrices, match_modules
 
 logger: logging.Logger = logging.getLogger(__name__)
 Groups = list[dict[str, Any]]
@@ -96,6 +97,7 @@ def build_low_rank(
         OptionError: an option or the targets cannot work.
     """
     full_name = f"{name}_layerwise" if layerwise else name
+    param_groups = as_groups(param_groups)
     known = OPTIONS.get(name, GALORE_OPTIONS)
     chosen = parse_with_clip(options, known, full_name, layerwise)
     check_low_rank(chosen)
@@ -103,6 +105,7 @@ def build_low_rank(
     logger.info("%s: %s", full_name, matches.summary)
     low_rank = {key: chosen[key] for key in known}
     groups = split_groups(param_groups, matches.parameters, low_rank)
+    check_targets(groups, "rank", model, matches.names)
     settings: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
     if name == "galore_adafactor":
         settings |= {"scale_parameter": False, "relative_step": False}
@@ -147,7 +150,7 @@ def build_lomo(
     settings = {key: chosen[key] for key in known}
     plain, fused = (AdaLomo, FusedAdaLomo) if name == "adalomo" else (Lomo, FusedLomo)
     build = in_backward_or_not(plain, fused, chosen["clip"], name)
-    return build(param_groups, lr=lr, weight_decay=weight_decay, **settings)
+    return build(as_groups(param_groups), lr=lr, weight_decay=weight_decay, **settings)
 
 
 def build_muon(
@@ -178,21 +181,50 @@ def build_muon(
     """
     chosen = parse(options or {}, MUON, "muon")
     one_of(chosen, adjust_lr_fn=("match_rms_adamw", "original"))
-    matches = match_modules(model, target_modules or "all-linear")
-    tied = {id(parameter) for parameter in ends_of(model)}
-    hidden = [parameter for parameter in matches.parameters if target_modules or id(parameter) not in tied]
+    matches, hidden = hidden_matrices(model, target_modules)
     logger.info("muon: %d matrices by Muon, the rest by AdamW.", len(hidden))
-    groups = split_groups(param_groups, hidden, {**chosen, "muon": True})
+    groups = split_groups(as_groups(param_groups), hidden, {**chosen, "muon": True})
+    if hidden:
+        check_targets(groups, "muon", model, matches.names)
     for group in groups:
         if not group.get("muon"):
             group.update(betas=betas, eps=eps)
     return MuonWithAdamW(groups, lr=lr, weight_decay=weight_decay)
 
 
-def ends_of(model: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """Weights of the embeddings and of the output layer, where the model names them."""
-    found = [getattr(model, name, lambda: None)() for name in ("get_input_embeddings", "get_output_embeddings")]
-    return [parameter for module in found if module is not None for parameter in module.parameters()]
+def as_groups(given: Any) -> Groups:
+    """Parameter groups, or parameters alone as one group.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    try:
+        groups = list(given)
+    except TypeError:
+        groups = [given]
+    if groups and all(isinstance(parameter, torch.Tensor) for parameter in groups):
+        return [{"params": groups}]
+    for group in groups:
+        if not (isinstance(group, dict) and "params" in group):
+            fix = 'give groups, such as [{"params": list(model.parameters()), "weight_decay": 0.01}]'
+            raise OptionError("param_groups", type(group).__name__, fix)
+    return [
+        {**group, "params": [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])}
+        for group in groups
+    ]
+
+
+def check_targets(groups: Groups, mark: str, model: torch.nn.Module, names: Sequence[str]) -> None:
+    """Refuse groups none of whose parameters is a target.
+
+    Raises:
+        OptionError: the groups are of another model than the targets, or leave them out.
+    """
+    if groups and not any(group.get(mark) for group in groups):
+        raise OptionError(
+            "param_groups", f"without the weights of {', '.join(names[:3])}",
+            f"give the parameters of the very {type(model).__name__} that is trained, those layers among them",
+        )  # fmt: skip
 
 
 def parse_with_clip(
@@ -257,3 +289,18 @@ apollo_adamw_layerwise: Builder = partial(build_low_rank, name="apollo_adamw", l
 apollo_mini: Builder = partial(build_low_rank, name="apollo_mini")
 apollo_mini_layerwise: Builder = partial(build_low_rank, name="apollo_mini", layerwise=True)
 muon: Builder = build_muon
+BY_NAME: dict[str, Builder] = {
+    "galore_adamw": galore_adamw,
+    "galore_adamw_layerwise": galore_adamw_layerwise,
+    "galore_adafactor": galore_adafactor,
+    "galore_adafactor_layerwise": galore_adafactor_layerwise,
+    "galore_adamw_8bit": galore_adamw_8bit,
+    "galore_adamw_8bit_layerwise": galore_adamw_8bit_layerwise,
+    "lomo": lomo,
+    "adalomo": adalomo,
+    "apollo_adamw": apollo_adamw,
+    "apollo_adamw_layerwise": apollo_adamw_layerwise,
+    "apollo_mini": apollo_mini,
+    "apollo_mini_layerwise": apollo_mini_layerwise,
+    "muon": muon,
+}

@@ -21,6 +21,13 @@ class FactoredSecondMoment:
     """Row and column means of the squared gradient for matrices (the last two axes), all of it for vectors."""
 
     @staticmethod
+    def shapes(shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the means for a gradient of this shape."""
+        if len(shape) < 2:
+            return {"exp_avg_sq": shape}
+        return {"exp_avg_sq_row": shape[:-1], "exp_avg_sq_col": (*shape[:-2], shape[-1])}
+
+    @staticmethod
     def normalised(
         state: dict[str, Any], gradient: torch.Tensor, step: int, decay_rate: float, eps: float, threshold: float
     ) -> torch.Tensor:

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from .checks import check_dense
+from .errors import OptionError
 from .exact_state import PerParameter
 from .norms import euclidean
 
@@ -32,8 +34,8 @@ class FusedBackward(PerParameter):
     passes: one in `measuring()`, whose gradients are thrown away, then the one that updates.
     """
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+    def _prepare(self) -> None:
+        super()._prepare()
         self._is_last = False
         self._measures = False
         self._squares: list[torch.Tensor] = []
@@ -42,12 +44,20 @@ class FusedBackward(PerParameter):
         self._measured: torch.Tensor | None = None
         self._scaler: torch.amp.GradScaler | None = None
         self._witness: torch.Tensor | None = None
-        self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._hook(number))
-            for number, group in enumerate(self.param_groups)
-            for parameter in group["params"]
-            if parameter.requires_grad
-        ]
+        self._hooks: dict[torch.Tensor, Any] | None = {}
+
+    def _take(self, group: dict[str, Any]) -> None:
+        super()._take(group)
+        self._attach()
+
+    def _attach(self) -> None:
+        """Hook what is trained and has no hook yet: the parameters of a new group, and those that were frozen."""
+        if self._hooks is None:
+            return
+        for number, group in enumerate(self.param_groups):
+            for parameter in group["params"]:
+                if parameter.requires_grad and parameter not in self._hooks:
+                    self._hooks[parameter] = parameter.register_post_accumulate_grad_hook(self._hook(number))
 
     def _hook(self, number: int) -> Any:
         # A hook must not keep alive an optimizer that nobody else holds any more.
@@ -65,6 +75,7 @@ class FusedBackward(PerParameter):
         gradient = parameter.grad
         if gradient is None or not (self._is_last or self._measures):
             return
+        check_dense(gradient)
         average(gradient)
         overflowed = None
         if self._scaler is not None:
@@ -113,6 +124,7 @@ class FusedBackward(PerParameter):
             max_grad_norm: Limit of the norm over all parameters. It acts where that norm has been measured by a
                 first pass in `measuring()`; otherwise the norm is not known in time and nothing is limited.
         """
+        self._attach()
         self._is_last = is_last
         self._squares.clear()
         self._scale = None
@@ -151,8 +163,13 @@ class FusedBackward(PerParameter):
 
         Args:
             closure: Computes the loss and its gradients, as the last micro-batch of the step; returns the loss.
+
+        Raises:
+            OptionError: there are gradients that were not used, since the last micro-batch was not announced.
         """
         loss = None
+        if closure is None and not self._is_last:
+            self._refuse_unused()
         if closure is not None:
             if not self._is_last:
                 self.begin_micro_batch(is_last=True)
@@ -163,15 +180,24 @@ class FusedBackward(PerParameter):
         self._measured = None
         return loss
 
+    def _refuse_unused(self) -> None:
+        unused = sum(parameter.grad is not None for parameter in self._hooks or ())
+        if unused:
+            raise OptionError(
+                "step()", f"with {unused} gradients that no update has used",
+                "call begin_micro_batch(is_last=True) before the step's last backward pass; or take the optimizer that "
+                "updates in step(): the builder's option {'clip': 'global'}, or the class without Fused or Layerwise",
+            )  # fmt: skip
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
         self._witness = None
 
     def detach(self) -> None:
-        """Take the hooks off the parameters."""
-        for hook in self._hooks:
+        """Take the hooks off the parameters, for good."""
+        for hook in (self._hooks or {}).values():
             hook.remove()
-        self._hooks.clear()
+        self._hooks = None
 
 
 def average(gradient: torch.Tensor) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .checks import Shapes
 from .exact_state import PerParameter
 from .fused_backward import FusedBackward
 
@@ -24,6 +25,9 @@ class Lomo(PerParameter):
         self, params: Any, lr: float = 1e-3, weight_decay: float = 0.0, clip_grad_value: float | None = None
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "clip_grad_value": clip_grad_value})
+
+    def _state_shapes(self, parameter: torch.Tensor, group: dict[str, Any]) -> Shapes:
+        return {}
 
     def is_elementwise(self, group: dict[str, Any]) -> bool:
         return True

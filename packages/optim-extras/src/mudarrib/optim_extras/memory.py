@@ -10,14 +10,22 @@ import torch
 
 from .blockwise_8bit import BLOCK, SMALL
 from .errors import OptionError
-from .galore.projector import sides
-from .targets import match_modules
+from .factored import FactoredSecondMoment
+from .galore.projector import shapes
+from .options import at_least
+from .targets import hidden_matrices, match_modules
 
 FLOAT = 4
 GALORE = ("galore_adamw", "galore_adamw_8bit", "galore_adafactor")
 APOLLO = ("apollo_adamw", "apollo_mini")
 IN_BACKWARD = ("lomo", "adalomo")
-KNOWN = ("sgd", "adamw", *IN_BACKWARD, *(f"{name}{end}" for name in (*GALORE, *APOLLO) for end in ("", "_layerwise")))
+KNOWN = (
+    "sgd",
+    "adamw",
+    "muon",
+    *IN_BACKWARD,
+    *(f"{name}{end}" for name in (*GALORE, *APOLLO) for end in ("", "_layerwise")),
+)
 COMPARED = ("adamw", "galore_adamw", "galore_adamw_layerwise", "galore_adamw_8bit_layerwise", "lomo", "adalomo")
 
 
@@ -55,37 +63,41 @@ def memory(
     *,
     rank: int = 128,
     proj_type: str = "std",
-    target_modules: str | Sequence[str] = "all-linear",
+    target_modules: str | Sequence[str] | None = None,
 ) -> Memory:
     """Bytes for weights, gradients and optimizer states; the model may be on the meta device.
 
     Args:
         model: The model; frozen parameters count as weights alone.
-        name: adamw, sgd, lomo, adalomo, or a name of GaLore or APOLLO, with or without `_layerwise`.
+        name: adamw, sgd, muon, lomo, adalomo, or a name of GaLore or APOLLO, with or without `_layerwise`.
         rank: Of the low-rank optimizers.
         proj_type: Likewise.
-        target_modules: Likewise; see `match_modules`.
+        target_modules: Likewise, and of muon; see `match_modules`. All linear layers if not given, for muon without
+            the output's.
 
     Raises:
-        OptionError: the name is unknown, or the targets match nothing.
+        OptionError: the name or `proj_type` is unknown, the rank is below 1, or the targets match nothing.
     """
     if name not in KNOWN:
         raise OptionError("name", name, f"the known ones are {', '.join(KNOWN)}")
+    at_least({"rank": rank}, rank=1)
     base = name.removesuffix("_layerwise")
     rank = 1 if base == "apollo_mini" else rank
     parameters = list(model.parameters())
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     low_rank = base in (*GALORE, *APOLLO)
-    targets = {id(p) for p in match_modules(model, target_modules).parameters} if low_rank else set()
+    targets: set[int] = set()
+    if low_rank:
+        targets = {id(p) for p in match_modules(model, target_modules or "all-linear").parameters}
+    elif base == "muon":
+        targets = {id(p) for p in hidden_matrices(model, target_modules)[1]}
     gradients = [size_of(parameter) for parameter in trained]
     one_at_a_time = base in IN_BACKWARD or name != base
     return Memory(
         name=name,
         weights=sum(map(size_of, parameters)),
         gradients=max(gradients, default=0) if one_at_a_time else sum(gradients),
-        states=sum(
-            state_of(base, p, 1 if base == "apollo_mini" else rank, proj_type, id(p) in targets) for p in trained
-        ),
+        states=sum(state_of(base, p, rank, proj_type, id(p) in targets) for p in trained),
     )
 
 
@@ -93,42 +105,27 @@ def size_of(parameter: torch.Tensor) -> int:
     return parameter.numel() * parameter.element_size()
 
 
-def state_of(base: str, parameter: torch.Tensor, rank: int, proj_type: str, low_rank: bool) -> int:
+def state_of(base: str, parameter: torch.Tensor, rank: int, proj_type: str, is_target: bool) -> int:
     """Bytes of one parameter's state."""
     shape = tuple(parameter.shape)
     if base in ("sgd", "lomo"):
         return 0
-    if base == "adamw":
-        return 2 * size_of(parameter)
+    if base in ("adamw", "muon"):
+        # torch's AdamW keeps the number of the step as a tensor for each parameter.
+        return size_of(parameter) if is_target else 2 * size_of(parameter) + FLOAT
     bases = 0
-    if low_rank:
-        shape, columns = projected(parameter.shape, rank, proj_type)
+    if is_target:
+        shape, found = shapes(parameter.shape, rank, proj_type)
         # APOLLO draws its basis from a seed each time, and keeps the norm of the last update.
-        bases = FLOAT if base in APOLLO else columns * parameter.element_size()
+        entries = sum(rows * columns for rows, columns in found.values())
+        bases = FLOAT if base in APOLLO else entries * parameter.element_size()
     if base in ("adalomo", "galore_adafactor"):
-        return bases + FLOAT * factored(shape)
+        return bases + FLOAT * sum(torch.Size(size).numel() for size in FactoredSecondMoment.shapes(shape).values())
     count = torch.Size(shape).numel()
     if base == "galore_adamw_8bit" and count >= SMALL:
         blocks = -(-count // BLOCK)
         return bases + 2 * blocks * (BLOCK + FLOAT)
     return bases + 2 * FLOAT * count
-
-
-def projected(shape: torch.Size, rank: int, proj_type: str) -> tuple[tuple[int, ...], int]:
-    """Shape of the gradient in its subspace, and the number of entries of the bases."""
-    rows, columns = shape
-    rank = min(rank, rows, columns)
-    chosen = sides(shape, proj_type)
-    low = (rank if "left" in chosen else rows, rank if "right" in chosen else columns)
-    return low, rank * (rows * ("left" in chosen) + columns * ("right" in chosen))
-
-
-def factored(shape: tuple[int, ...]) -> int:
-    """Entries of row and column means over the last two axes; of a vector all."""
-    if len(shape) < 2:
-        return torch.Size(shape).numel()
-    outer = torch.Size(shape[:-2]).numel()
-    return outer * (shape[-2] + shape[-1])
 
 
 def draw(reports: Iterable[Memory], path: str | Path) -> None:

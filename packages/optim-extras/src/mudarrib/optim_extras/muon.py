@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from .checks import Shapes, check_dense
 from .errors import OptionError
 from .exact_state import PerParameter
 
@@ -31,18 +32,28 @@ class MuonWithAdamW(PerParameter):
         if not hasattr(torch.optim, "Muon"):
             raise OptionError("optim", "muon", f"torch {torch.__version__} has none: pip install 'torch>=2.9'")
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "muon": False})
-        for group in self.param_groups:
-            for name, value in (MUON if group["muon"] else ADAMW).items():
-                group.setdefault(name, value)
-        if any(p.dtype == torch.float16 for group in self.param_groups for p in group["params"]):
-            raise OptionError("optim", "muon", "float16 weights overflow: load the model in bfloat16 or float32")
-        self._inner = [self._of_kind(kind) for kind in (True, False)]
 
-    def _of_kind(self, muon: bool) -> torch.optim.Optimizer | None:
-        groups = [group for group in self.param_groups if group["muon"] is muon and group["params"]]
-        if not groups:
-            return None
-        return torch.optim.Muon(groups) if muon else torch.optim.AdamW(groups)
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._inner: dict[bool, torch.optim.Optimizer] = {}
+
+    def _settings(self) -> tuple[str, ...]:
+        return (*super()._settings(), *MUON, *ADAMW)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        muon = bool(param_group.get("muon", False))
+        super().add_param_group({**(MUON if muon else ADAMW), **param_group, "muon": muon})
+
+    def _take(self, group: dict[str, Any]) -> None:
+        super()._take(group)
+        if any(parameter.dtype == torch.float16 for parameter in group["params"]):
+            raise OptionError("optim", "muon", "float16 weights overflow: load the model in bfloat16 or float32")
+        # Made for each group, since making it fills in the group's other settings.
+        self._inner[group["muon"]] = (torch.optim.Muon if group["muon"] else torch.optim.AdamW)([group])
+
+    def _state_shapes(self, parameter: torch.Tensor, group: dict[str, Any]) -> Shapes:
+        names = ("momentum_buffer",) if group["muon"] else ("exp_avg", "exp_avg_sq")
+        return dict.fromkeys(names, tuple(parameter.shape))
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -51,12 +62,14 @@ class MuonWithAdamW(PerParameter):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for muon, inner in zip((True, False), self._inner, strict=True):
+        for parameter in (parameter for group in self.param_groups for parameter in group["params"]):
+            if parameter.grad is not None:
+                check_dense(parameter.grad)
+        for muon, inner in self._inner.items():
             groups = [group for group in self.param_groups if group["muon"] is muon]
-            if inner is not None:
-                inner.param_groups = [self._by_muon_in_shards(group) if muon else group for group in groups]
-                inner.state = self.state
-                inner.step()
+            inner.param_groups = [self._by_muon_in_shards(group) if muon else group for group in groups]
+            inner.state = self.state
+            inner.step()
         return loss
 
     def _by_muon_in_shards(self, group: dict[str, Any]) -> dict[str, Any]:
@@ -71,9 +84,8 @@ class MuonWithAdamW(PerParameter):
         self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
     ) -> None:
         """Step one whole matrix by Muon. torch multiplies shards too, but rounds their sums in bfloat16."""
-        inner = self._inner[0]
-        if inner is not None:
-            parameter.grad = gradient
-            inner.param_groups = [{**group, "params": [parameter]}]
-            inner.state = defaultdict(dict, {parameter: state})
-            inner.step()
+        inner = self._inner[True]
+        parameter.grad = gradient
+        inner.param_groups = [{**group, "params": [parameter]}]
+        inner.state = defaultdict(dict, {parameter: state})
+        inner.step()

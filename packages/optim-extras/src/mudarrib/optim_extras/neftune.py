@@ -25,9 +25,9 @@ def neftune(model: torch.nn.Module, alpha: float) -> Iterator[None]:
         alpha: Strength of the noise, often 5.
 
     Raises:
-        OptionError: alpha is below 0, or the model has no input embeddings.
+        OptionError: alpha is no number of 0 or more, or the model has no input embeddings.
     """
-    if alpha < 0:
+    if not isinstance(alpha, (int, float)) or not 0 <= alpha < math.inf:
         raise OptionError("neftune_noise_alpha", alpha, "give 0 or more, often 5")
     find = getattr(model, "get_input_embeddings", None)
     embeddings = find() if callable(find) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ def parse(options: Mapping[str, str], defaults: Mapping[str, Any], optimizer: st
     Raises:
         OptionError: an option is unknown or malformed; names it, its value, and what is known.
     """
+    if not isinstance(options, Mapping):
+        raise OptionError("options", options, 'give pairs of text, such as {"rank": "64"}')
     values = dict(defaults)
     for name, text in options.items():
         if name not in defaults:
@@ -57,8 +60,8 @@ def at_least(values: Mapping[str, Any], **least: float) -> None:
         OptionError: a value is below its bound.
     """
     for name, bound in least.items():
-        if values[name] is not None and values[name] < bound:
-            raise OptionError(f"option {name}", values[name], f"give at least {bound}")
+        if values[name] is not None and not bound <= values[name] < math.inf:
+            raise OptionError(f"option {name}", values[name], f"give a number of at least {bound}")
 
 
 def one_of(values: Mapping[str, Any], **choices: tuple[str, ...]) -> None:

@@ -47,10 +47,12 @@ def match_modules(model: torch.nn.Module, spec: str | Sequence[str] | None) -> M
     Raises:
         OptionError: nothing is named, or no linear layer matches; says what there is.
     """
+    if not isinstance(spec, (str, list, tuple, set, frozenset, type(None))):
+        raise OptionError("optim_target_modules", spec, 'give texts, such as ["attn", "mlp"], or "all-linear"')
     if not spec:
         raise OptionError("optim_target_modules", spec, 'name modules, such as ["attn", "mlp"], or "all-linear"')
     parameters: dict[torch.nn.Parameter, str] = {}
-    left_out = []
+    left_out, frozen = [], []
     for name, module in model.named_modules():
         if not matches(name, spec):
             continue
@@ -58,14 +60,32 @@ def match_modules(model: torch.nn.Module, spec: str | Sequence[str] | None) -> M
         if weight is not None:
             if weight.requires_grad:
                 parameters.setdefault(weight, name)
+            else:
+                frozen.append(name)
         elif spec != "all-linear" and next(module.parameters(recurse=False), None) is not None:
             left_out.append(name)
+    if frozen and not parameters:
+        raise OptionError("optim_target_modules", spec, f"{frozen[:6]} are frozen; requires_grad_(True) trains them")
     if not parameters:
         linear = [name for name, module in model.named_modules() if linear_weight(module) is not None]
         raise OptionError(
             "optim_target_modules", spec, f"no linear layer of that name; there are {linear[:6] or 'none'} and so on"
         )
     return Matches(tuple(parameters), tuple(parameters.values()), tuple(left_out))
+
+
+def hidden_matrices(
+    model: torch.nn.Module, spec: str | Sequence[str] | None
+) -> tuple[Matches, list[torch.nn.Parameter]]:
+    """What Muon is for: the named layers, or all linear ones but those tied to the embeddings or the output.
+
+    Raises:
+        OptionError: no linear layer matches.
+    """
+    found = match_modules(model, spec or "all-linear")
+    ends = [getattr(model, name, lambda: None)() for name in ("get_input_embeddings", "get_output_embeddings")]
+    tied = {id(parameter) for module in ends if module is not None for parameter in module.parameters()}
+    return found, [parameter for parameter in found.parameters if spec or id(parameter) not in tied]
 
 
 def linear_weight(module: torch.nn.Module) -> torch.nn.Parameter | None:

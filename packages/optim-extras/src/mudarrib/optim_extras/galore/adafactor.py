@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..checks import Shapes
+from ..errors import OptionError
 from ..factored import FactoredSecondMoment
 from ..fused_backward import FusedBackward
 from ..norms import root_mean_square
@@ -42,7 +44,7 @@ class GaLoreAdafactor(LowRankOptimizer):
         relative_step: bool = True,
     ) -> None:
         if (lr is None) != relative_step:
-            raise ValueError(f"lr = {lr!r}: give a learning rate, or relative_step=True without one")
+            raise OptionError("lr", lr, "give a learning rate and relative_step=False, or relative_step=True alone")
         settings = {
             "lr": lr,
             "eps": eps,
@@ -54,6 +56,9 @@ class GaLoreAdafactor(LowRankOptimizer):
             "relative_step": relative_step,
         }
         super().__init__(params, settings)
+
+    def _moment_shapes(self, shape: tuple[int, ...]) -> Shapes:
+        return {**FactoredSecondMoment.shapes(shape), "exp_avg": shape}
 
     def direction(self, state: dict[str, Any], gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
         state["step"] += 1

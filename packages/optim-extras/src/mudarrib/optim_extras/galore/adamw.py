@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..checks import Shapes
+from ..errors import OptionError
 from ..fused_backward import FusedBackward
 from . import projector
 from .optimizer import LowRankOptimizer
@@ -66,6 +68,8 @@ class GaLoreAdamW(LowRankOptimizer):
         correct_bias: bool = True,
         state_dtype: str = "float32",
     ) -> None:
+        if state_dtype not in ("float32", "parameter"):
+            raise OptionError("state_dtype", state_dtype, "give one of float32, parameter")
         self.state_dtype: torch.dtype | None = None if state_dtype == "parameter" else torch.float32
         super().__init__(
             params,
@@ -74,6 +78,12 @@ class GaLoreAdamW(LowRankOptimizer):
 
     def is_elementwise(self, group: dict[str, Any]) -> bool:
         return not group.get("rank")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "state_dtype": self.state_dtype}
+
+    def _moment_shapes(self, shape: tuple[int, ...]) -> Shapes:
+        return {"exp_avg": shape, "exp_avg_sq": shape}
 
     def direction(self, state: dict[str, Any], gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
         if self.state_dtype is not None:

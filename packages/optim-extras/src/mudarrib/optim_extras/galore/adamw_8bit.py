@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .. import blockwise_8bit as eight
+from ..checks import Shapes
 from ..fused_backward import FusedBackward
 from . import projector
 from .adamw import GaLoreAdamW
@@ -22,6 +23,9 @@ class GaLoreAdamW8bit(GaLoreAdamW):
 
     def is_elementwise(self, group: dict[str, Any]) -> bool:
         return False
+
+    def _moment_shapes(self, shape: tuple[int, ...]) -> Shapes:
+        return {name: size for moment, _ in MOMENTS for name, size in eight.shapes(moment, shape).items()}
 
     def direction(self, state: dict[str, Any], gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
         wide = {"step": state["step"], "shape": gradient.shape}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from ..checks import Shapes
 from ..exact_state import PerParameter
 from . import projector
 
+logger: logging.Logger = logging.getLogger(__name__)
 LOW_RANK: dict[str, object] = {"update_proj_gap": 200, "scale": 0.25, "proj_type": "std", "svd": "warm"}
 
 
@@ -24,14 +27,45 @@ class LowRankOptimizer(PerParameter):
 
     low_rank: Mapping[str, Any] = LOW_RANK
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
-        super().__init__(params, defaults)
-        targets = [p for group in self.param_groups if group.get("rank") for p in group["params"]]
-        for group in self.param_groups:
-            if group.get("rank"):
-                for name, value in self.low_rank.items():
-                    group.setdefault(name, value)
-        self._places = {parameter: number for number, parameter in enumerate(targets)}
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._places: dict[torch.Tensor, int] = {}
+
+    def _take(self, group: dict[str, Any]) -> None:
+        super()._take(group)
+        if group.get("rank"):
+            for parameter in group["params"]:
+                self._places[parameter] = len(self._places)
+
+    def _settings(self) -> tuple[str, ...]:
+        return (*super()._settings(), "rank", *self.low_rank)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if param_group.get("rank"):
+            param_group = {**self.low_rank, **param_group}
+        super().add_param_group(param_group)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        given = [dict(group) for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for mine, group in zip(given, self.param_groups, strict=True):
+            for name in ("rank", *self.low_rank):
+                if mine.get(name) != group.get(name):
+                    logger.warning(
+                        "%s = %r, as in the loaded state; the %r given is not used: start anew to change it.",
+                        name, group.get(name), mine.get(name),
+                    )  # fmt: skip
+
+    def _state_shapes(self, parameter: torch.Tensor, group: dict[str, Any]) -> Shapes:
+        shape = tuple(parameter.shape)
+        if not group.get("rank"):
+            return self._moment_shapes(shape)
+        low, bases = projector.shapes(shape, group["rank"], group["proj_type"])
+        return {**bases, **self._moment_shapes(low)}
+
+    def _moment_shapes(self, shape: tuple[int, ...]) -> Shapes:
+        """Names and shapes of the moments of a gradient of this shape, in its subspace where it has one."""
+        raise NotImplementedError
 
     def direction(self, state: dict[str, Any], gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
         """The update in the space of the (projected) gradient, to be subtracted times `step_size`."""

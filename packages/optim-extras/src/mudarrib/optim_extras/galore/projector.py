@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from . import subspace
 SIDES = ("left", "right")
 
 
-def sides(shape: torch.Size, proj_type: str) -> tuple[str, ...]:
+def sides(shape: Sequence[int], proj_type: str) -> tuple[str, ...]:
     """On which sides a gradient of this shape is projected: ("right",), ("left",) or both.
 
     Raises:
@@ -29,6 +30,16 @@ def sides(shape: torch.Size, proj_type: str) -> tuple[str, ...]:
     if proj_type not in choices:
         raise OptionError("option proj_type", proj_type, f"give one of {', '.join(choices)}")
     return choices[proj_type]
+
+
+def shapes(shape: Sequence[int], rank: int, proj_type: str) -> tuple[tuple[int, int], dict[str, tuple[int, int]]]:
+    """Shape of a gradient in its subspace, and the shapes of its bases by their names in the state."""
+    low, rank, bases = list(shape), min(rank, *shape), {}
+    for side in sides(shape, proj_type):
+        place = SIDES.index(side)
+        bases[f"basis_{side}"] = (shape[place], rank)
+        low[place] = rank
+    return (low[0], low[1]), bases
 
 
 def is_due(state: dict[str, Any], group: dict[str, Any]) -> bool:

@@ -6,7 +6,7 @@ import torch
 
 from ..norms import euclidean
 
-ITERATIONS = 3
+ITERATIONS = 4
 # Iterations end where the basis holds ENOUGH of the energy, as asked of about so many rows of the gradient, or where
 # the last one gained less than what is WORTHWHILE.
 ENOUGH = 0.995
@@ -52,7 +52,9 @@ def first(gradient: torch.Tensor, rank: int, right: bool) -> torch.Tensor:
 def warm(gradient: torch.Tensor, basis: torch.Tensor, right: bool, product: torch.Tensor | None = None) -> torch.Tensor:
     """Subspace iteration from the old basis: the new one where the gradient's energy is now.
 
-    One iteration; where it leaves out more than a few thousandths of the energy a second, and a third if that helped.
+    One iteration; where it leaves out more than a few thousandths of the energy a second, and up to four while that
+    helps. From the second on the squares of the singular values are shifted down by half the least one that is
+    followed, which sends what lies outside of the subspace away about twice as fast (arXiv 2404.09276).
 
     Args:
         gradient: Shape (m, n).
@@ -68,6 +70,9 @@ def warm(gradient: torch.Tensor, basis: torch.Tensor, right: bool, product: torc
     for _ in range(ITERATIONS):
         product = gradient @ basis if product is None else product
         moved = (product.T @ gradient).T  # in columns, as the decomposition wants it
+        if held:
+            # Not in the first iteration: an old basis does not tell yet how large the squares are here.
+            moved.sub_(basis * torch.linalg.vector_norm(product, dim=0).amin().square().div_(2))
         scale = torch.linalg.vector_norm(moved)
         # A vanished or broken gradient says nothing about where to go.
         if not torch.isfinite(scale) or scale == 0:
