@@ -21,8 +21,8 @@ DOMAIN = "mudarrib-launch"
 
 
 def sentences() -> list[str]:
-    """All that `phrase` is called with."""
-    found = extract_from_dir(PACKAGE, [("**.py", "python")], keywords={"phrase": None})
+    """All that `phrase` and `later` are called with."""
+    found = extract_from_dir(PACKAGE, [("**.py", "python")], keywords={"phrase": None, "later": None})
     return sorted({str(message) for _, _, message, _, _ in found})
 
 

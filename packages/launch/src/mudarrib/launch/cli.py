@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import usage
 from .errors import ConfigError
 from .phrases import LANGUAGES, of_environment, phrase, use
 
@@ -39,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     new.add_argument("kind", help=phrase("ddp, fsdp, fsdp2, deepspeed, deepspeed-plugin or cpu"))
     new.add_argument("-o", "--output", help=phrase("file to write ('-' prints it); by default accelerate's own place"))
     new.add_argument("--yes", action="store_true", help=phrase("ask nothing, and replace a file that is there"))
-    new.add_argument("set", nargs="*", metavar="KEY=VALUE", help=phrase("other values than the usual ones"))
+    new.add_argument("set", nargs="*", default=[], metavar="KEY=VALUE", help=phrase("other values than the usual ones"))
     check = commands.add_parser("check", help=phrase("find what is wrong before anything starts"))
     check.add_argument("config", nargs="?", help=phrase("the config; by default accelerate's own"))
     check.add_argument("--fix", action="store_true", help=phrase("write what can be mended into the file"))
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     explain.add_argument("config", nargs="?", help=phrase("the config; by default accelerate's own"))
     add_plan(commands)
     run = commands.add_parser("run", help=phrase("check a config, then hand over to accelerate launch"))
-    run.add_argument("config")
+    run.add_argument("config", help=phrase("the config"))
     run.add_argument("script", nargs=argparse.REMAINDER, help=phrase("the script and its flags"))
     return top
 
@@ -92,21 +93,22 @@ def add_plan(commands: Any) -> None:
     flag("--json", action="store_true", help=phrase("everything as JSON"))
     flag("-o", "--output", help=phrase("write the config ('-' prints it)"))
     flag("--yes", action="store_true", help=phrase("replace a file that is there"))
-    flag("set", nargs="*", metavar="KEY=VALUE", help=phrase("other values for the config"))
+    flag("set", nargs="*", default=[], metavar="KEY=VALUE", help=phrase("other values for the config"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns 0 if all is well, 1 if a config is wrong, 2 if it cannot be used."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     use(language_of(given))
+    usage.translate()
     top = parser()
     options, rest = top.parse_known_args(given)
     if options.command in ("new", "plan"):
         # argparse takes no KEY=VALUE after a flag; people write it there.
-        options.set += [item for item in rest if "=" in item and not item.startswith("-")]
+        options.set = [*options.set, *(item for item in rest if "=" in item and not item.startswith("-"))]
         rest = [item for item in rest if item not in options.set]
     if rest:
-        top.error(f"unrecognized arguments: {' '.join(rest)}")
+        top.error(phrase("unrecognized arguments: %s") % " ".join(rest))
     try:
         commands = {"new": make, "check": check, "explain": explain, "plan": plan, "run": run}
         return commands[options.command](options)
@@ -218,13 +220,16 @@ def context_of(options: argparse.Namespace) -> Context:
 def mend(config: Config, found: Sequence[Finding]) -> bool:
     """Change in the file what can be changed; returns whether anything was."""
     from .config import put
-    from .mend import mended
+    from .mend import mended, mended_json
 
     values = {finding.key: finding.value for finding in found if finding.value is not ...}
     names = {finding.key: finding.rename for finding in found if finding.rename is not None}
     removed = frozenset(finding.key for finding in found if finding.remove)
     added = {key: value for finding in found for key, value in finding.add.items()}
-    text = mended(config, values, names, removed, added)
+    if config.path is not None and config.path.suffix == ".json":
+        text = mended_json(config, values, names, removed, added)
+    else:
+        text = mended(config, values, names, removed, added)
     if text == config.text or config.path is None:
         return False
     put(text, config.path)

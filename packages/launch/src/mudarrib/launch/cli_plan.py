@@ -123,15 +123,16 @@ def table(found: Any) -> list[str]:
     from .memory import PARTS
     from .plan import GIB
 
-    title = phrase("GiB on each GPU")
+    title, host = phrase("GiB on each GPU"), phrase("host")
+    wide = max(9, len(host) + 2)
     names = max(len(title), *(len(choice.setup.name) for choice in found.choices))
-    heads = [phrase(part) for part in (*PARTS, "total")]
-    lines = [f"{title:{names}}" + "".join(f"{head:>12}" for head in heads) + f"{phrase('host'):>9}"]
+    heads = [*map(phrase, PARTS), phrase("total")]
+    lines = [f"{title:{names}}" + "".join(f"{head:>12}" for head in heads) + f"{host:>{wide}}"]
     for choice in found.choices:
         line = f"{choice.setup.name:{names}}"
         if choice.memory is not None:
             sizes = [*choice.memory.parts.values(), choice.memory.total]
-            line += "".join(f"{size / GIB:12,.2f}" for size in sizes) + f"{choice.memory.host / GIB:9,.2f}"
+            line += "".join(f"{size / GIB:12,.2f}" for size in sizes) + f"{choice.memory.host / GIB:{wide},.2f}"
         how = phrase(", simulated") if choice.memory is not None and choice.memory.moment == "simulated" else ""
         verdict = phrase("fits{how}", how=how) if choice.fits else phrase("no{how}: {why}", how=how, why=choice.why_not)
         lines.append(f"{line}  {verdict}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import ConfigError
+from .errors import ConfigError, why
 from .phrases import phrase
 
 if TYPE_CHECKING:
@@ -119,10 +119,10 @@ def read_training(path: str | Path) -> dict[str, Any]:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        fix = phrase("give the path of a JSON file ({error})", error=error.strerror)
-        raise ConfigError("--args", str(path), fix) from error
-    except ValueError as error:
-        raise ConfigError("--args", str(path), phrase("it is not JSON: {error}", error=error)) from error
+        fix = phrase("give the path of a JSON file ({reason})", reason=why(error))
+        raise ConfigError("--args", str(path), fix) from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("--args", str(path), phrase("it is not JSON: {error}", error=error)) from None
     if not isinstance(values, dict):
         raise ConfigError("--args", str(path), phrase("give a JSON object of arguments by name"))
     return values

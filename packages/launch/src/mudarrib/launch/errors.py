@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .phrases import phrase
+
 
 class ConfigError(ValueError):
     """A config, or a request for one, that cannot work.
@@ -17,3 +19,16 @@ class ConfigError(ValueError):
         self.value = value
         self.fix = fix
         super().__init__(f"{argument} = {value!r}: {fix}")
+
+
+def why(error: OSError) -> str:
+    """Why a file cannot be used, in the language that is spoken."""
+    if isinstance(error, FileNotFoundError):
+        return phrase("there is none")
+    if isinstance(error, IsADirectoryError):
+        return phrase("it is a folder")
+    if isinstance(error, NotADirectoryError):
+        return phrase("a part of the path is no folder")
+    if isinstance(error, PermissionError):
+        return phrase("permission is denied")
+    return error.strerror or str(error)

@@ -11,10 +11,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
 from .activations import Activations, Pass, activations
+from .phrases import later
 from .shapes import ModelShape, total
 from .states import FLOAT, Optimizer, optimizer_named, state_bytes
 
-PARTS = ("weights", "gradients", "states", "activations", "buffers")
+PARTS = (later("weights"), later("gradients"), later("states"), later("activations"), later("buffers"))
+# The moments of a step.
+LOSS, FORWARD, HEAD = later("loss"), later("end of forward"), later("backward of the head")
+LAST, LAST_DONE = later("backward of the last layer"), later("end of the last layer's backward")
+BACKWARD, STEP = later("end of backward"), later("optimizer's step")
 # DeepSpeed's defaults, in entries: a bucket of gradients, and the parameters that stay gathered in stage 3.
 BUCKET, LIVE = 500_000_000, 1_000_000_000
 
@@ -218,12 +223,10 @@ def ddp(sizes: Sizes) -> Memory:
     head = min(gradients, max(before, sizes.tail * work.entry))
     tail_gone = sizes.layers_kept + kept.ends / 2
     moments = [
-        Moment(
-            "loss", before, sizes.at_loss, buckets + kept.loss_scratch + (0 if sizes.setup.checkpointing else casts)
-        ),
-        Moment("backward of the last layer", head, tail_gone, buckets + kept.layer_scratch + casts_of_layer),
-        Moment("end of backward", gradients, sizes.kept.layer if sizes.setup.checkpointing else 0, buckets),
-        Moment("optimizer's step", gradients, 0, buckets + sizes.scratch(sizes.all)),
+        Moment(LOSS, before, sizes.at_loss, buckets + kept.loss_scratch + (0 if sizes.setup.checkpointing else casts)),
+        Moment(LAST, head, tail_gone, buckets + kept.layer_scratch + casts_of_layer),
+        Moment(BACKWARD, gradients, sizes.kept.layer if sizes.setup.checkpointing else 0, buckets),
+        Moment(STEP, gradients, 0, buckets + sizes.scratch(sizes.all)),
     ]
     return peak(weights, sizes.states, moments)
 
@@ -243,30 +246,30 @@ def fsdp(sizes: Sizes) -> Memory:
     if sizes.optimizer.in_backward:
         gradients = min(gradients, sizes.largest * work.entry * share)
     before = gradients if work.accumulation > 1 else 0
-    loss = Moment("loss", before, sizes.at_loss, gathered + kept.loss_scratch)
-    forward = Moment("end of forward", before, sizes.at_loss, gathered + max(layer, tail) + kept.logits)
+    loss = Moment(LOSS, before, sizes.at_loss, gathered + kept.loss_scratch)
+    forward = Moment(FORWARD, before, sizes.at_loss, gathered + max(layer, tail) + kept.logits)
     # The head's gradients are reduced while the last layer is gathered.
     reducing = sizes.layers_kept + kept.ends / 2
     in_layers = gathered if keeps else tail if sizes.shape.tied else 0
     moments = [
         loss,
         forward,
-        Moment("backward of the head", before, reducing, gathered + 2 * tail + (0 if keeps else layer)),
+        Moment(HEAD, before, reducing, gathered + 2 * tail + (0 if keeps else layer)),
         Moment(
-            "backward of the last layer",
+            LAST,
             max(before, sizes.tail * work.entry * share),
             reducing,
             in_layers + (0 if keeps else 2 * layer) + kept.layer_scratch + layer / 2,
         ),
         Moment(
-            "end of the last layer's backward",
+            LAST_DONE,
             max(before, sizes.tail * work.entry * share),
             reducing - kept.layer,
             in_layers + (layer if not keeps else 0) + 2 * layer,
         ),
         # The last unit is gathered, its gradients are there and are reduced; so is what the first layer sent.
-        Moment("end of backward", gradients, 0, (tail if sizes.shape.tied else tables) * 3 + layer),
-        Moment("optimizer's step", gradients, 0, sizes.scratch(sizes.all * share)),
+        Moment(BACKWARD, gradients, 0, (tail if sizes.shape.tied else tables) * 3 + layer),
+        Moment(STEP, gradients, 0, sizes.scratch(sizes.all * share)),
     ]
     if setup.offload == "all":
         host = weights + whole + gradients
@@ -288,9 +291,9 @@ def deepspeed(sizes: Sizes) -> Memory:
         bucket = 2 * bucket + min(LIVE, sizes.all) * half
     before = gradients if work.accumulation > 1 or setup.shards != "all" else 0
     moments = [
-        Moment("loss", before, sizes.at_loss, bucket + kept.loss_scratch),
-        Moment("backward of the last layer", gradients, sizes.layers_kept, bucket + kept.layer_scratch),
-        Moment("optimizer's step", gradients, 0, bucket + (0 if setup.shards == "all" else bucket)),
+        Moment(LOSS, before, sizes.at_loss, bucket + kept.loss_scratch),
+        Moment(LAST, gradients, sizes.layers_kept, bucket + kept.layer_scratch),
+        Moment(STEP, gradients, 0, bucket + (0 if setup.shards == "all" else bucket)),
     ]
     host = 0.0
     if setup.offload != "nothing":

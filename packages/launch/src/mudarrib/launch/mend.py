@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from .config import Config, Span
+from .config import Config, Span, as_json
 
 
 def mended(
@@ -47,6 +47,28 @@ def mended(
     return text
 
 
+def mended_json(
+    config: Config, values: dict[str, Any], names: dict[str, str], removed: frozenset[str], added: dict[str, Any]
+) -> str:
+    """The same for a file of JSON, which has no comments to keep: laid out anew, keys in their order."""
+
+    def fresh(old: dict[str, Any], prefix: str) -> dict[str, Any]:
+        new = {
+            key.removeprefix(prefix): value
+            for key, value in added.items()
+            if key.rpartition(".")[0] == prefix.rstrip(".") and key.removeprefix(prefix) not in old
+        }
+        for key, value in old.items():
+            name = f"{prefix}{key}"
+            if name not in removed:
+                inner = fresh(value, f"{name}.") if isinstance(value, dict) and not prefix else value
+                new[names.get(name, key)] = values.get(name, inner)
+        return new
+
+    new = fresh(config.values, "")
+    return config.text if new == config.values else as_json(Config(new))
+
+
 def written(value: Any) -> str:
     """A plain value as YAML writes it."""
     return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
@@ -77,4 +99,5 @@ def insertion(config: Config, key: str, value: Any) -> tuple[Span, str] | None:
     if indent.strip():
         # A section in braces, on one line.
         return (first, first), f"{name}: {written(value)}, "
-    return (start, start), f"{indent}{name}: {written(value)}\n"
+    end = "\r\n" if "\r\n" in config.text else "\n"
+    return (start, start), f"{indent}{name}: {written(value)}{end}"

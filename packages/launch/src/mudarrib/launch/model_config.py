@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError
+from .errors import ConfigError, why
 from .families import FAMILIES
 from .phrases import phrase
 from .shapes import ModelShape
@@ -34,7 +34,9 @@ def read_values(model: str | Path) -> dict[str, Any]:
     file = find_config(str(model))
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise ConfigError("--model", str(file), phrase("it cannot be read ({reason})", reason=why(error))) from None
+    except (ValueError, RecursionError) as error:
         fix = phrase("give a transformers config.json; this one is not JSON: {problem}", problem=error)
         raise ConfigError("--model", str(file), fix) from None
     if not isinstance(values, dict) or "model_type" not in values:

@@ -16,7 +16,7 @@ from torch import nn
 
 from .errors import ConfigError
 from .memory import PARTS, Memory, Setup, Work
-from .phrases import phrase
+from .phrases import later, phrase
 from .shapes import Block, ModelShape, Weight
 from .states import optimizer_named
 
@@ -347,4 +347,4 @@ def as_memory(found: dict[str, int], model: nn.Module, work: Work, setup: Setup)
     if setup.engine == "ddp" and setup.world > 1:
         buffers += sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     assert set(parts) | {"buffers"} == set(PARTS)
-    return Memory(**parts, buffers=buffers, moment="simulated")
+    return Memory(**parts, buffers=buffers, moment=later("simulated"))

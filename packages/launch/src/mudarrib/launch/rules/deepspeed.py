@@ -122,7 +122,7 @@ def file_is_json(config: Config) -> Findings:
         return
     try:
         ok = isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
-        where = "it is no JSON object"
+        where = phrase("it is no JSON object")
     except ValueError as error:
         ok, where = False, str(error)
     if not ok:

@@ -21,8 +21,11 @@ def version(config: Config) -> Any:
     return config.get("fsdp_config.fsdp_version", 1)
 
 
-def _choice(config: Config, key: str, known: tuple[str, ...], consequence: str) -> Findings:
+def _choice(config: Config, key: str, known: tuple[str, ...], consequence: str, numbers: int = 0) -> Findings:
+    """A finding where a value is no known word, and no number up to one that torch takes for it."""
     value = config.get(f"fsdp_config.{key}")
+    if str(value) in map(str, range(1, numbers + 1)):
+        return
     if is_fsdp(config) and value is not None and not isinstance(value, bool) and str(value).upper() not in known:
         near = nearest(str(value).upper(), known)
         yield {
@@ -38,15 +41,8 @@ def _choice(config: Config, key: str, known: tuple[str, ...], consequence: str) 
 @rule("F001")
 def sharding_strategy(config: Config) -> Findings:
     """The sharding strategy is a name, or a number from 1 to 5."""
-    value = config.get("fsdp_config.fsdp_sharding_strategy")
-    if not is_fsdp(config) or value is None or str(value) in ("1", "2", "3", "4", "5"):
-        return
-    yield from _choice(
-        config,
-        "fsdp_sharding_strategy",
-        keys.SHARDING,
-        phrase("it is accepted, and each process fails after its imports."),
-    )
+    late = phrase("it is accepted, and each process fails after its imports.")
+    yield from _choice(config, "fsdp_sharding_strategy", keys.SHARDING, late, 5)
 
 
 @rule("F002")
@@ -58,16 +54,15 @@ def wrap_policy(config: Config) -> Findings:
 @rule("F003")
 def state_dict_type(config: Config) -> Findings:
     """The state-dict type is one of three."""
-    yield from _choice(
-        config, "fsdp_state_dict_type", keys.STATE_DICTS, phrase("each process fails with a bare KeyError.")
-    )
+    late = phrase("each process fails with a bare KeyError.")
+    yield from _choice(config, "fsdp_state_dict_type", keys.STATE_DICTS, late, 3)
 
 
 @rule("F004")
 def backward_prefetch(config: Config) -> Findings:
     """The backward prefetch is one of three."""
     for key in ("fsdp_backward_prefetch", "fsdp_backward_prefetch_policy"):
-        yield from _choice(config, key, keys.PREFETCH, phrase("each process fails after its imports."))
+        yield from _choice(config, key, keys.PREFETCH, phrase("each process fails after its imports."), 2)
 
 
 @rule("F005")

@@ -70,6 +70,18 @@ def key_without_its_prefix(config: Config) -> Findings:
                 }
 
 
+@rule("K013")
+def key_given_twice(config: Config) -> Findings:
+    """Of a key that is given twice, the last counts."""
+    for key, (line, _) in config.repeated.items():
+        yield {
+            "key": key,
+            "message": phrase("{key} is given twice, first on line {line}", key=key, line=line),
+            "consequence": phrase("the last one counts, without a word."),
+            "fix": phrase("remove one of them"),
+        }
+
+
 @rule("K003")
 def missing_type(config: Config) -> Findings:
     """Without distributed_type the file is not taken."""
