@@ -7,7 +7,7 @@ import transformers
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from mudarrib.core_loop import Trainer, TrainerCallback, TrainingArguments
-from mudarrib.optim_extras import builders, compare, draw, for_hf_trainer, neftune
+from mudarrib.optim_extras import OptionError, builders, compare, draw, for_hf_trainer, neftune
 
 OPTIONS = {"galore": "rank=4, update_proj_gap=2", "apollo": "rank=4, update_proj_gap=2"}
 NAMES = [
@@ -112,6 +112,16 @@ def test_in_the_peers_trainer_as_in_ours(tmp_path, name):
     for a, b in zip(trainer.model.parameters(), expected.parameters(), strict=True):
         assert torch.equal(a, b)
     assert not torch.equal(expected.transformer.wte.weight, gpt2().transformer.wte.weight)
+
+
+@pytest.mark.parametrize("name", ["lomo", "galore_adamw_layerwise"])
+def test_the_peers_trainer_cannot_step_what_updates_inside_backward(tmp_path, name):
+    net = gpt2()
+    optimizer = builders.BY_NAME[name](net, net.parameters(), lr=1e-2, target_modules=targets_of(name))
+    args = transformers.TrainingArguments(**settings(tmp_path))
+    trainer = transformers.Trainer(model=net, args=args, train_dataset=rows(), optimizers=(optimizer, None))
+    with pytest.raises(OptionError, match="28 gradients that no update has used': call begin_micro_batch"):
+        trainer.train()
 
 
 class Module(lightning.LightningModule):

@@ -184,6 +184,7 @@ def test_what_is_no_group_and_no_option_is_refused(name):
         (ApolloAdamW, {"rank": 2, "update_proj_gap": 0}, "update_proj_gap = 0: give a whole number of at least 1"),
         (ApolloAdamW, {"rank": 2, "scale": -1.0}, "scale = -1.0: give a number of 0 or more"),
         (ApolloAdamW, {"rank": 2, "scale_type": "row"}, "scale_type = 'row': give one of channel, tensor"),
+        (ApolloAdamW, {"rank": 2, "proj_type": "full"}, "proj_type = 'full': APOLLO projects one side"),
         (GaLoreAdamW, {"rnk": 2}, "rnk = 2: a group has no such setting; did you mean 'rank'"),
         (GaLoreAdamW, {"betas": (1.0, 0.9)}, r"betas = \(1.0, 0.9\): give two numbers"),
         (GaLoreAdamW, {"betas": 0.9}, "betas = 0.9: give two numbers"),

@@ -63,6 +63,23 @@ def test_a_second_iteration_is_made_only_where_it_gains(monkeypatch):
     assert counts[2.0] == 1 < counts[0.5] <= subspace.ITERATIONS
 
 
+def test_further_iterations_gain_more_than_plain_ones(monkeypatch):
+    made = []
+    oriented = subspace.oriented
+    monkeypatch.setattr(subspace, "oriented", lambda matrix: made.append(1) or oriented(matrix))
+    lost = {"ours": 0.0, "plain": 0.0}
+    for seed in range(5):
+        before, after = gradients(0.5, 0.5, 2, seed=seed)
+        plain = old = subspace.exact(before, RANK, True)
+        made.clear()
+        lost["ours"] += 1 - ratio(after, subspace.warm(after, old, True))
+        assert len(made) > 1
+        for _ in list(made):
+            plain = oriented(after.T @ (after @ plain))
+        lost["plain"] += 1 - ratio(after, plain)
+    assert lost["ours"] < 0.75 * lost["plain"]
+
+
 @pytest.mark.parametrize("broken", [0.0, float("nan"), float("inf")])
 def test_a_vanished_or_broken_gradient_moves_nothing(broken):
     (gradient,) = gradients(1.0, 0.0, 1)

@@ -54,6 +54,11 @@ class ApolloAdamW(GaLoreAdamW):
             if not name.startswith("basis_")
         }
 
+    def _take(self, group: dict[str, Any]) -> None:
+        super()._take(group)
+        for parameter in group["params"] if group.get("rank") else ():
+            self.side(parameter, group)
+
     @staticmethod
     def side(gradient: torch.Tensor, group: dict[str, Any]) -> str:
         found = sides(gradient.shape, group["proj_type"])
