@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import peft
 import torch
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
@@ -29,7 +30,11 @@ def model_of(kind):
     config = GPT2Config(
         vocab_size=64, n_embd=32, n_layer=2, n_head=2, n_positions=32, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
     )
-    return GPT2LMHeadModel(config)
+    model = GPT2LMHeadModel(config)
+    if kind == "gpt2":
+        return model
+    adapter = peft.LoraConfig(r=4, target_modules=["c_attn"], modules_to_save=["ln_f"], task_type="CAUSAL_LM")
+    return peft.get_peft_model(model, adapter)
 
 
 def rows_of(kind, n):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -59,12 +60,7 @@ def no_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def put_whole(model: torch.nn.Module, state: dict[str, Any]) -> Any:
-    """Put a state dict into a model that this process holds whole."""
-    return model.load_state_dict(state, strict=False)
-
-
-def load(model: torch.nn.Module, folder: Path, put: Put = put_whole) -> None:
+def load(model: torch.nn.Module, folder: Path, put: Put) -> None:
     """Put the weights in a folder into a model that is there.
 
     Args:
@@ -86,7 +82,7 @@ def load(model: torch.nn.Module, folder: Path, put: Put = put_whole) -> None:
 
 def _load(model: torch.nn.Module, folder: Path, put: Put) -> None:
     if (folder / ADAPTER).is_file() and hasattr(model, "peft_config"):
-        _load_adapter(model, folder)
+        _load_adapter(model, folder, put)
         return
     state = _read(folder)
     if hasattr(model, "save_pretrained"):
@@ -148,8 +144,24 @@ def _read(folder: Path) -> dict[str, torch.Tensor]:
     )
 
 
-def _load_adapter(model: torch.nn.Module, folder: Path) -> None:
+def _load_adapter(model: torch.nn.Module, folder: Path, put: Put) -> None:
+    """Put an adapter's weights under the names that peft gives them in the model, which may be split over processes."""
     from peft import set_peft_model_state_dict
     from safetensors.torch import load_file
 
-    set_peft_model_state_dict(model, load_file(folder / ADAPTER), adapter_name=model.active_adapter)
+    named: dict[str, Any] = {}
+
+    def take(state: dict[str, Any], **how: Any) -> Any:
+        named.update(state)
+        return SimpleNamespace(missing_keys=[], unexpected_keys=[])
+
+    model.load_state_dict = take  # type: ignore[assignment]  # for peft alone, which calls it
+    try:
+        set_peft_model_state_dict(model, load_file(folder / ADAPTER), adapter_name=model.active_adapter)
+    finally:
+        del model.load_state_dict
+    result = put(model, named)
+    if result.unexpected_keys:
+        raise ArgumentError(
+            "resume_from_checkpoint", str(folder), f"its adapter is of another model: {result.unexpected_keys[:5]}"
+        )

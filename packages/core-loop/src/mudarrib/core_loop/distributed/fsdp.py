@@ -27,6 +27,8 @@ from .fsdp_settings import plugin_settings
 from .whole_optimizer import WholeOptimizer, whole_state_options
 
 logger: Logger = get_logger(__name__)
+# Names that a wrapper gives to what it wraps, which a state dict leaves out.
+WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 class FsdpEngine(DistributedEngine):
@@ -84,7 +86,10 @@ class FsdpEngine(DistributedEngine):
 
     def _shard(self, model: torch.nn.Module) -> torch.nn.Module:
         if not self.is_version_2:
-            return self.accelerator.prepare_model(model)  # type: ignore[no-any-return]  # accelerate is untyped here
+            wrapped: torch.nn.Module = self.accelerator.prepare_model(model)
+            if hasattr(model, "peft_config"):
+                name_as_saved(model)
+            return wrapped
         self.plugin.set_auto_wrap_policy(model)
         if self.plugin.activation_checkpointing:
             model = fsdp2_apply_ac(self.accelerator, model)
@@ -165,6 +170,20 @@ class FsdpEngine(DistributedEngine):
 
     def optimizer_parts(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         return {"optimizer": WholeOptimizer(self._sharded(model), optimizer, self.device)}
+
+
+def name_as_saved(model: torch.nn.Module) -> None:
+    """Let modules be found under the names in the state dict, without those of version 1's wrappers.
+
+    peft takes an adapter's weights by its modules' names, and saves none whose module it does not find.
+    """
+    named_modules = model.named_modules
+
+    def without_wrappers(*given: Any, **more: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+        for name, module in named_modules(*given, **more):
+            yield ".".join(part for part in name.split(".") if part not in WRAPPERS), module
+
+    model.named_modules = without_wrappers  # type: ignore[method-assign]  # of this one object
 
 
 def tied_names(model: torch.nn.Module) -> dict[str, str]:
