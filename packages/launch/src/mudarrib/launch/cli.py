@@ -6,10 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from . import usage
-from .errors import ConfigError
+from .errors import ConfigError, why
 from .phrases import LANGUAGES, of_environment, phrase, use
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .context import Context
     from .rules import Finding
 
-OK, WRONG, UNUSABLE = 0, 1, 2
+OK, WRONG, UNUSABLE, INTERRUPTED, NOBODY_READS = 0, 1, 2, 130, 141
 OF_CHECK = ("fix", "json", "model", "args", "accelerate_version")
 
 
@@ -111,9 +111,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         top.error(phrase("unrecognized arguments: %s") % " ".join(rest))
     try:
         commands = {"new": make, "check": check, "explain": explain, "plan": plan, "run": run}
-        return commands[options.command](options)
+        code = commands[options.command](options)
+        sys.stdout.flush()
+        return code
     except ConfigError as error:
         print(f"mudarrib-launch: {error}", file=sys.stderr)
+        return UNUSABLE
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read it has seen enough; Python would complain once more on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"mudarrib-launch: {why(error)}", file=sys.stderr)
         return UNUSABLE
 
 
@@ -151,7 +164,7 @@ def plan(options: argparse.Namespace) -> int:
 
 def make(options: argparse.Namespace) -> int:
     from . import ask
-    from .config import dump, write
+    from .config import dump, target, write
     from .kinds import new
 
     changes = changes_of(options.set)
@@ -161,11 +174,7 @@ def make(options: argparse.Namespace) -> int:
     if options.output == "-":
         print(dump(config), end="")
         return OK
-    from pathlib import Path
-
-    path = Path(options.output).expanduser() if options.output else default_path()
-    if path.exists() and not options.yes:
-        raise ConfigError("--output", str(path), phrase("the file is there: give --yes to replace it, or another name"))
+    path = target(options.output or default_path(), options.yes)
     write(config, path)
     print(path)
     return OK
@@ -190,19 +199,24 @@ def check(options: argparse.Namespace) -> int:
         import json
         from dataclasses import asdict
 
-        print(json.dumps([{**asdict(f), "value": None if f.value is ... else f.value} for f in found], indent=2))
+        items = [{**asdict(finding), "value": None if finding.value is ... else finding.value} for finding in found]
+        print(json.dumps(items, indent=2, default=str))
     else:
-        for finding in found:
-            line, column = finding.place or (0, 0)
-            where = f"{config.path}:{line}:{column}" if line else str(config.path)
-            print(f"{where}: {finding.code} {finding.message}\n    {finding.consequence}")
-            print(phrase("    Fix: {fix}.", fix=finding.fix))
-        print(
-            phrase("{count} found.", count=len(found))
-            if found
-            else phrase("{path}: nothing wrong was found.", path=config.path)
-        )
+        tell(config, found, sys.stdout if options.flags is None else sys.stderr)
     return WRONG if any(finding.stops for finding in found) else OK
+
+
+def tell(config: Config, found: Sequence[Finding], out: TextIO) -> None:
+    """Say what was found; before a run, only if anything was."""
+    for finding in found:
+        line, column = finding.place or (0, 0)
+        where = f"{config.path}:{line}:{column}" if line else str(config.path)
+        print(f"{where}: {finding.code} {finding.message}\n    {finding.consequence}", file=out)
+        print(phrase("    Fix: {fix}.", fix=finding.fix), file=out)
+    if found:
+        print(phrase("{count} found.", count=len(found)), file=out)
+    elif out is sys.stdout:
+        print(phrase("{path}: nothing wrong was found.", path=config.path))
 
 
 def context_of(options: argparse.Namespace) -> Context:
@@ -245,13 +259,17 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
     words = options.script
-    flags = words[: next((at for at, word in enumerate(words) if word.endswith(".py")), len(words))]
-    code = check(argparse.Namespace(config=options.config, flags=flags, **dict.fromkeys(OF_CHECK)))
+    at = next((at for at, word in enumerate(words) if word.endswith(".py")), len(words))
+    code = check(argparse.Namespace(config=options.config, flags=words[:at], **dict.fromkeys(OF_CHECK)))
     if code:
         return code
     if not words:
         raise ConfigError("script", None, phrase("give the script to launch, after the config"))
+    if at < len(words) and not Path(words[at]).is_file():
+        raise ConfigError("script", words[at], phrase("there is no such file"))
     from . import handover
 
     sys.stdout.flush()

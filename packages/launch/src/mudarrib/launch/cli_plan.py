@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
@@ -17,6 +16,7 @@ from .phrases import phrase
 
 OK, WRONG = 0, 1
 UNITS = {"": 1 << 30, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+MOST_BYTES = 1 << 60
 QUIET_S = 2.0
 
 
@@ -93,9 +93,10 @@ def size_of(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([bkmgt]?)(?:i?b)?\s*", text.lower())
-    if match is None or (float(match[1]) == 0 and name != "--reserve"):
+    size = float(match[1]) * UNITS[match[2]] if match else 0
+    if match is None or size > MOST_BYTES or (size == 0 and name != "--reserve"):
         raise ConfigError(name, text, phrase("give a size such as 80GB or 40960MB"))
-    return round(float(match[1]) * UNITS[match[2]])
+    return round(size)
 
 
 def described(found: Any) -> list[str]:
@@ -206,16 +207,14 @@ def as_json(found: Any) -> dict[str, Any]:
 
 def written(options: argparse.Namespace, found: Any, changes: dict[str, Any]) -> None:
     """Write the config, or print it."""
-    from .config import dump, write
+    from .config import dump, target, write
     from .plan import config_of
 
     config = config_of(found, found.chosen, **changes)
     if options.output in (None, "-"):
         print(dump(config), end="")
         return
-    path = Path(options.output).expanduser()
-    if path.exists() and not options.yes:
-        raise ConfigError("--output", str(path), phrase("the file is there: give --yes to replace it, or another name"))
+    path = target(options.output, options.yes)
     write(config, path)
     if not options.json:
         say(str(path))

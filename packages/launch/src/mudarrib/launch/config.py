@@ -68,7 +68,7 @@ class Config:
             return None
         try:
             return int(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
 
 
@@ -100,7 +100,7 @@ def text_of(file: Path) -> str:
     try:
         with file.open("rb") as opened:
             data = opened.read(LARGEST + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(
             "CONFIG", str(file), phrase("give the path of a config file ({reason})", reason=why(error))
         ) from None
@@ -224,21 +224,39 @@ def as_json(config: Config) -> str:
     return json.dumps(config.values, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
+def target(output: str | Path, replace: bool) -> Path:
+    """The file to write.
+
+    Raises:
+        ConfigError: one is there that is not to be replaced.
+    """
+    path = Path(output).expanduser()
+    try:
+        there = path.exists()
+    except OSError:
+        there = False
+    if there and not replace:
+        raise ConfigError("--output", str(path), phrase("the file is there: give --yes to replace it, or another name"))
+    return path
+
+
 def put(text: str, file: Path) -> None:
     """Write a file so that it is the old one or the new one, never half of either, with the old one's permissions.
 
     Raises:
         ConfigError: it cannot be written.
     """
-    file = file.resolve()
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    aside = None
     try:
+        file = file.resolve()
+        aside = file.with_name(f".{file.name}.{os.getpid()}")
         file.parent.mkdir(parents=True, exist_ok=True)
         aside.write_text(text, encoding="utf-8", newline="")
         if file.exists():
             aside.chmod(file.stat().st_mode)
         aside.replace(file)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
+            if aside is not None:
+                aside.unlink(missing_ok=True)
         raise ConfigError("--output", str(file), phrase("it cannot be written ({reason})", reason=why(error))) from None

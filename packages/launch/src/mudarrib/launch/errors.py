@@ -21,7 +21,7 @@ class ConfigError(ValueError):
         super().__init__(f"{argument} = {value!r}: {fix}")
 
 
-def why(error: OSError) -> str:
+def why(error: OSError | ValueError) -> str:
     """Why a file cannot be used, in the language that is spoken."""
     if isinstance(error, FileNotFoundError):
         return phrase("there is none")
@@ -31,4 +31,4 @@ def why(error: OSError) -> str:
         return phrase("a part of the path is no folder")
     if isinstance(error, PermissionError):
         return phrase("permission is denied")
-    return error.strerror or str(error)
+    return getattr(error, "strerror", None) or str(error)

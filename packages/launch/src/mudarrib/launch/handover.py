@@ -2,40 +2,77 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from typing import IO
 
-from .phrases import phrase
+from .errors import ConfigError
+from .phrases import later, phrase
 
 BEGINS = "Traceback (most recent call last):"
 BETWEEN = ("During handling of the above", "The above exception was", BEGINS)
 LAUNCHER = ("ChildFailedError", "CalledProcessError")
+# What torch's launcher logs of a process that failed, or that it ends for that.
+LOGGED = re.compile(r"^[EWI]\d{4} .*torch/distributed/elastic/\S+\] (failed \(exitcode|Sending process)")
+SIGNALLED, INTERRUPTED = 128, 130
+COMMA = later(", ")
 OF_RANK = re.compile(r"^(\[rank(\d+)\]: ?)?(.*)$", re.DOTALL)
 
 
 def run(config: str, words: Sequence[str]) -> int:
-    """Launch a script; returns its exit code.
+    """Launch a script; returns its exit code: of several processes, that of the first that failed.
+
+    As in a shell it is 128 and the signal's number where a signal ended it, 130 after Ctrl-C.
 
     Args:
         config: Path of the config.
         words: Flags of `accelerate launch`, the script, and the script's own flags.
+
+    Raises:
+        ConfigError: accelerate is not installed.
     """
+    if importlib.util.find_spec("accelerate") is None:
+        fix = phrase('install what it needs: pip install "mudarrib-launch[run]"')
+        raise ConfigError("run", "accelerate", fix)
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace")
     teller = Teller(sys.stderr)
+    asked_to_end: list[int] = []
+
+    def pass_on(number: int, frame: object) -> None:
+        asked_to_end.append(number)
+        process.send_signal(number)
+
+    before = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        code = follow(process, teller)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if asked_to_end:
+        return SIGNALLED + asked_to_end[0]
+    return teller.sum_up(code) if code and code != INTERRUPTED else code
+
+
+def follow(process: subprocess.Popen[str], teller: Teller) -> int:
+    """Tell what a process says until it ends; returns its exit code. Ctrl-C ends it, a second one at once."""
     assert process.stderr is not None
     try:
         teller.tell(process.stderr)
+        return process.wait()
     except KeyboardInterrupt:
         # The processes got it, too: let them end in their own way.
+        pass
+    try:
         teller.tell(process.stderr)
-    code = process.wait()
-    if code:
-        teller.sum_up(code)
-    return code
+        process.wait()
+    except KeyboardInterrupt:
+        process.kill()
+        process.wait()
+    return INTERRUPTED
 
 
 class Teller:
@@ -68,6 +105,8 @@ class Teller:
         prefix, text = (found[1] or "", found[3]) if found else ("", line)
         if prefix in self.open:
             self._continue(prefix, text)
+        elif LOGGED.match(text):
+            return
         elif text.startswith(BEGINS):
             self.open[prefix] = [text]
         else:
@@ -96,18 +135,29 @@ class Teller:
         self.out.write(text)
         self.out.flush()
 
-    def sum_up(self, code: int) -> None:
-        """Say at the end which process failed first, where the launcher knows it."""
+    def sum_up(self, code: int) -> int:
+        """Say at the end which process failed first, where the launcher knows it; returns its exit code."""
         text = "".join(self.summary or [])
         cause = text[text.find("Root Cause") :] if "Root Cause" in text else ""
         rank = re.search(r"rank\s+: (\d+)", cause)
-        if rank:
-            exit_code = re.search(r"exitcode\s+: (-?\d+)", cause)
-            self._write(
-                phrase("mudarrib-launch: process {rank} failed first, exit code {code}.", rank=rank[1],
-                       code=exit_code[1] if exit_code else code) + "\n"
-            )  # fmt: skip
-        else:
-            self._write(phrase("mudarrib-launch: the script ended with exit code {code}.", code=code) + "\n")
-        if self.repeats:
+        status = re.search(r"exitcode\s+: (-?\d+)", cause) or re.search(r"non-zero exit status (-?\d+)", text)
+        killed = re.search(r"died with <Signals\.\w+: (\d+)>", text)
+        code = -int(killed[1]) if killed else int(status[1]) if status else code
+        who = phrase("process {rank} failed first", rank=rank[1]) if rank else phrase("the script failed")
+        how = phrase("exit code {code}", code=code) if code >= 0 else phrase("ended by {signal}", signal=name_of(-code))
+        self._write(f"mudarrib-launch: {who}{phrase(COMMA)}{how}.\n")
+        if -code == signal.SIGKILL:
+            self._write(phrase("Often the machine had no memory left: dmesg tells.") + "\n")
+        if self.repeats == 1:
+            self._write(phrase("Another process failed in the same way.") + "\n")
+        elif self.repeats:
             self._write(phrase("{count} other processes failed in the same way.", count=self.repeats) + "\n")
+        return code if code >= 0 else SIGNALLED - code
+
+
+def name_of(number: int) -> str:
+    """A signal's name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

@@ -57,7 +57,7 @@ PLUGIN = {
 KINDS = ("ddp", "fsdp", "fsdp2", "deepspeed", "deepspeed-plugin", "cpu")
 
 
-def new(kind: str, **changes: Any) -> Config:
+def new(kind: str, /, **changes: Any) -> Config:
     """A config of a kind; without changes, the one that the guide shows for it.
 
     Args:

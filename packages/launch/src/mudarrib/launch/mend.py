@@ -74,12 +74,18 @@ def written(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
 
 
+def start_of_line(text: str, at: int) -> int:
+    """Where the line of a place begins; the first one begins behind a byte-order mark."""
+    start = text.rfind("\n", 0, at) + 1
+    return 1 if start == 0 and text.startswith("\ufeff") else start
+
+
 def line_of(config: Config, key: str) -> Span | None:
     """The whole line of a key with a plain value; None where other things stand on it."""
     name, value = config.spans.get(key, ((0, 0), None))
     if value is None:
         return None
-    start = config.text.rfind("\n", 0, name[0]) + 1
+    start = start_of_line(config.text, name[0])
     end = config.text.find("\n", value[1])
     end = len(config.text) if end < 0 else end + 1
     rest = config.text[value[1] : end].strip()
@@ -94,7 +100,7 @@ def insertion(config: Config, key: str, value: Any) -> tuple[Span, str] | None:
     if key in config.spans or not beside:
         return None
     first = min(config.spans[other][0][0] for other in beside)
-    start = config.text.rfind("\n", 0, first) + 1
+    start = start_of_line(config.text, first)
     indent = config.text[start:first]
     if indent.strip():
         # A section in braces, on one line.

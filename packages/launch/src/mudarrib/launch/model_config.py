@@ -39,7 +39,7 @@ def read_values(model: str | Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         fix = phrase("give a transformers config.json; this one is not JSON: {problem}", problem=error)
         raise ConfigError("--model", str(file), fix) from None
-    if not isinstance(values, dict) or "model_type" not in values:
+    if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):
         raise ConfigError(
             "--model", str(file), phrase("give a transformers config.json; this file has no `model_type`")
         )
@@ -53,9 +53,13 @@ def find_config(model: str) -> Path:
         ConfigError: nothing is there.
     """
     given = Path(model).expanduser()
-    if given.is_file():
+    try:
+        file, folder = given.is_file(), given.is_dir()
+    except OSError as error:
+        raise ConfigError("--model", model, phrase("it cannot be read ({reason})", reason=why(error))) from None
+    if file:
         return given
-    if given.is_dir():
+    if folder:
         if (given / "config.json").is_file():
             return given / "config.json"
         raise ConfigError("--model", model, phrase("the folder has no config.json; give the folder of a saved model"))

@@ -17,6 +17,8 @@ from .states import optimizer_named
 GIB = 2**30
 # CUDA's context, NCCL's buffers and the allocator's gaps: fixed, and a share of the GPU's memory.
 CONTEXT, GAPS = 1.5 * GIB, 0.05
+# Of whatever is counted.
+MOST = 10**12
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ def verify(shape: ModelShape, work: Work, hardware: Hardware) -> None:
     for name, value in numbers.items():
         if value < 1:
             raise ConfigError(name, value, phrase("give a whole number above 0"))
+        if value > MOST:
+            raise ConfigError(name, value, phrase("give a whole number up to {most}", most=MOST))
     if hardware.usable <= 0:
         raise ConfigError(
             "--gpu-memory", hardware.gpu_memory, phrase("the reserve leaves nothing; give the GPU's size, as 80GB")
@@ -240,7 +244,7 @@ def largest_batch(found: Plan, choice: Choice) -> int:
     return low
 
 
-def config_of(found: Plan, choice: Choice, **changes: Any) -> Config:
+def config_of(found: Plan, choice: Choice, /, **changes: Any) -> Config:
     """The config of a setup, made as `new` makes it.
 
     Args:
