@@ -58,8 +58,10 @@ def stack_column(column: list[Any]) -> torch.Tensor:
     return torch.tensor(column)
 
 
-def choose_collator(processing_class: Any) -> Collator:
-    """A padding collator where there is a tokenizer or feature extractor that pads; else `stack_rows`."""
+def choose_collator(given: Collator | None, processing_class: Any) -> Collator:
+    """The user's; else a padding collator where there is a tokenizer or feature extractor that pads; else `stack_rows`."""
+    if given is not None:
+        return given
     pads = hasattr(processing_class, "pad") and hasattr(processing_class, "model_input_names")
     if pads and not hasattr(processing_class, "image_processor"):
         from transformers import DataCollatorWithPadding

@@ -104,9 +104,7 @@ class Trainer(Publishing):
         self.train_dataset = train_dataset
         self.eval_dataset = eval_dataset
         self.processing_class = processing_class
-        self.data_collator: data.Collator = (
-            data.choose_collator(processing_class) if data_collator is None else data_collator
-        )
+        self.data_collator: data.Collator = data.choose_collator(data_collator, processing_class)
         self.compute_loss_func = compute_loss_func
         self.compute_metrics = compute_metrics
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
