@@ -59,7 +59,7 @@ def stack_column(column: list[Any]) -> torch.Tensor:
 
 
 def choose_collator(given: Collator | None, processing_class: Any) -> Collator:
-    """The user's; else a padding collator where there is a tokenizer or feature extractor that pads; else `stack_rows`."""
+    """The user's; else one that pads, where a tokenizer or feature extractor does; else `stack_rows`."""
     if given is not None:
         return given
     pads = hasattr(processing_class, "pad") and hasattr(processing_class, "model_input_names")
