@@ -12,6 +12,7 @@ from mudarrib.launch.simulate import simulate
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 300}
 LLAMA = {**SMALL, "intermediate_size": 96, "num_key_value_heads": 2}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}
 CASES = [
     ("LlamaConfig", "LlamaForCausalLM", LLAMA),
     ("LlamaConfig", "LlamaForCausalLM", {**LLAMA, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
@@ -19,7 +20,7 @@ CASES = [
     ("MistralConfig", "MistralForCausalLM", LLAMA),
     ("Qwen2Config", "Qwen2ForCausalLM", LLAMA),
     ("Qwen3Config", "Qwen3ForCausalLM", {**LLAMA, "head_dim": 32}),
-    ("Qwen3MoeConfig", "Qwen3MoeForCausalLM", {**LLAMA, "num_experts": 4, "moe_intermediate_size": 32, "head_dim": 16}),
+    ("Qwen3MoeConfig", "Qwen3MoeForCausalLM", {**LLAMA, **EXPERTS}),
     ("MixtralConfig", "MixtralForCausalLM", {**LLAMA, "num_local_experts": 4}),
     ("GemmaConfig", "GemmaForCausalLM", {**LLAMA, "head_dim": 32}),
     ("Gemma2Config", "Gemma2ForCausalLM", {**LLAMA, "head_dim": 32}),
@@ -75,16 +76,21 @@ FAMILIES = [
     "MistralForCausalLM", "Qwen3ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "Phi3ForCausalLM",
     "Olmo2ForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "GPTJForCausalLM", "GPTNeoXForCausalLM",
     "BloomForCausalLM", "OPTForCausalLM", "RobertaForSequenceClassification", "ElectraForSequenceClassification",
-    "DistilBertForMaskedLM", "BartForConditionalGeneration",
+    "DistilBertForMaskedLM", "BartForConditionalGeneration", "Qwen2ForCausalLM", "GemmaForCausalLM",
+    "GraniteForCausalLM", "SmolLM3ForCausalLM", "PhiForCausalLM", "MBartForConditionalGeneration",
 ]  # fmt: skip
+DDP, FSDP = Setup("ddp", "ddp", "nothing", 1, 4), Setup("fsdp2", "fsdp2", "all", 4, 4)
+# Experts are multiplied by a kernel that is there for bfloat16 only.
+WITH_EXPERTS = [(model, setup, half) for model in ("Qwen3MoeForCausalLM", "MixtralForCausalLM")
+                for setup, half in ((DDP, {"dtype": "bfloat16"}), (FSDP, {"mixed_precision": "bf16"}))]  # fmt: skip
 
 
-@pytest.mark.parametrize("model", FAMILIES)
-def test_the_formula_is_near_to_the_simulation(model):
+@pytest.mark.parametrize(("model", "setup", "half"), [*((model, DDP, {}) for model in FAMILIES), *WITH_EXPERTS])
+def test_the_formula_is_near_to_the_simulation(model, setup, half):
     config, settings = SIMULATED[model]
     config = getattr(transformers, config)(**settings, architectures=[model])
     values = json.loads(config.to_json_string())
-    work, setup = Work(batch=4, seq_len=256, on_cpu=True), Setup("ddp", "ddp", "nothing", 1, 4)
+    work = Work(batch=4, seq_len=256, on_cpu=True, **half)
     formula, simulated = memory_of(shape_of(values), work, setup), simulate(values, work, setup)
     assert formula.total == pytest.approx(simulated.total, rel=0.10)
     assert formula.activations + formula.buffers == pytest.approx(simulated.activations + simulated.buffers, rel=0.12)

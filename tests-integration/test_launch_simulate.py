@@ -71,12 +71,15 @@ def test_what_cannot_be_simulated_is_said(work, setup, said):
         ({**LLAMA, "architectures": ["NoSuchModel"]}, "cannot build"),
         ({**LLAMA, "model_type": "modernbert", "architectures": ["ModernBertForMaskedLM"], "pad_token_id": 0},
          "looks at values"),
+        ({"model_type": "marian", "architectures": ["MarianMTModel"], "d_model": 64, "encoder_layers": 2,
+          "decoder_layers": 2, "pad_token_id": 0}, "does not run"),
     ],
 )  # fmt: skip
-def test_models_that_cannot_be_simulated_are_named(values, said):
+def test_models_that_cannot_be_simulated_are_named(values, said, capfd):
     with pytest.raises(ConfigError, match=said):
         simulate(values, WORK, FULL)
     assert not dist.is_initialized()
+    assert "Traceback" not in capfd.readouterr().err, "nothing is logged that the error says"
 
 
 def test_a_model_without_a_formula_is_planned_by_simulation(tmp_path, capsys):

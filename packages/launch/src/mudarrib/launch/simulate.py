@@ -6,6 +6,7 @@ torch's memory tracker counts what would live. Any number of processes costs one
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -64,7 +65,9 @@ def simulate(values: dict[str, Any], work: Work, setup: Setup, tell: Tell = lamb
             "torch's tracker cannot follow this model under FSDP, where modules share a weight; see the formula"
         )
         raise ConfigError("--simulate", values.get("model_type"), fix) from error
-    except (RuntimeError, AttributeError, TypeError, NotImplementedError) as error:
+    except ConfigError:
+        raise
+    except (RuntimeError, AttributeError, TypeError, ValueError, NotImplementedError) as error:
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         fix = phrase("this model does not run on fake tensors ({problem}); see the formula", problem=problem)
         raise ConfigError("--simulate", values.get("model_type"), fix) from error
@@ -73,6 +76,7 @@ def simulate(values: dict[str, Any], work: Work, setup: Setup, tell: Tell = lamb
 def rehearse(values: dict[str, Any], work: Work, setup: Setup, tell: Tell) -> Memory:
     """Build, shard and measure on fake tensors."""
     with ExitStack() as stack:
+        stack.enter_context(quiet("torch._subclasses.fake_tensor"))
         mesh = stack.enter_context(fake_processes(setup))
         from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -85,6 +89,18 @@ def rehearse(values: dict[str, Any], work: Work, setup: Setup, tell: Tell) -> Me
             tell(phrase("sharding it over {number} processes", number=setup.processes))
             shard(model, mesh, reshard=setup.shards == "all", half=HALF.get(work.mixed_precision))
         return measure(model, values, work, setup, tell)
+
+
+@contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """A logger says nothing: torch logs a traceback of what fake tensors refuse, which the error says in a line."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def checkpoint(model: Any) -> None:
