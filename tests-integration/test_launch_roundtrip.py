@@ -1,6 +1,8 @@
 """Configs read, written and mended by us mean to accelerate what they say: its own loader and launcher are asked."""
 
+import importlib.util
 import warnings
+from pathlib import Path
 
 import pytest
 import yaml
@@ -82,6 +84,33 @@ def test_a_thousand_configs_read_and_written_mean_the_same_to_accelerate(tmp_pat
     assert config.values == values
     write(config, ours)
     assert load_config_from_file(str(ours)).to_dict() == load_config_from_file(str(theirs)).to_dict()
+
+
+def files_of_sections():
+    """The files of the package's own test, as accelerate's questions write them."""
+    place = Path(__file__).resolve().parent.parent / "packages" / "launch" / "tests" / "test_sections.py"
+    spec = importlib.util.spec_from_file_location("sections", place)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {name: text for name, (text, _) in module.FILES.items()}
+
+
+@pytest.mark.parametrize(("name", "text"), files_of_sections().items())
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_other_devices_and_sections_mean_the_same_to_accelerate(tmp_path, name, text, suffix):
+    theirs, ours = tmp_path / "theirs.yaml", tmp_path / f"ours.{suffix}"
+    theirs.write_text(text)
+    write(read(theirs), ours)
+    assert load_config_from_file(str(ours)).to_dict() == load_config_from_file(str(theirs)).to_dict()
+
+
+def test_a_key_without_its_prefix_is_read_as_we_say(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {version: 2, min_num_params: 7}\n")
+    before = launched(path)
+    assert (before["fsdp_version"], before["fsdp_min_num_params"]) == (2, 7)
+    assert main(["check", str(path), "--fix"]) == 0
+    assert launched(path) == before | {"fsdp_version": 2}
 
 
 # What the launcher does not merge into its flags: kinds become use_* flags, the rest is for TPUs or for nothing.

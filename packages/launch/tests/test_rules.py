@@ -198,6 +198,14 @@ def test_no_false_alarm(kind):
     assert {finding.code for finding in check(new(kind))} == notes.get(kind, set())
 
 
+def test_keys_without_prefixes_are_checked_as_what_they_are():
+    config = parse(
+        "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {version: 2, state_dict_type: FOO, offload_params: 'no'}\n"
+    )
+    found = {(finding.code, finding.place) for finding in check(config) if finding.code != "K012"}
+    assert found == {("F003", (3, 27)), ("F013", (3, 49))}
+
+
 def test_what_can_be_launched_here_is():
     quiet = Here(True, ("deepspeed",), ("--num_processes=1", "--cpu"))
     for here in (quiet, Here(None, ("deepspeed",))):

@@ -189,7 +189,7 @@ def check(options: argparse.Namespace) -> int:
     config.context = context
     found = find(config)
     # What is mended may bring to light what was hidden behind it.
-    for _ in range(3 if options.fix else 0):
+    for _ in range(5 if options.fix else 0):
         if not mend(config, found):
             break
         config = read(options.config or default_path())

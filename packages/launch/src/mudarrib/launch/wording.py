@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .config import Config
 from .phrases import phrase
+from .rules.base import with_prefixes
 
 NOT_OFFLOADED = (None, "none")
 DEVICES = {"MULTI_NPU": "NPU", "MULTI_MLU": "MLU", "MULTI_XPU": "XPU", "MULTI_HPU": "HPU", "MULTI_MUSA": "MUSA",
@@ -15,6 +16,7 @@ def explain(config: Config) -> str:
     """What a config starts, and how."""
     if config.get("compute_environment") == "AMAZON_SAGEMAKER":
         return phrase("A job that accelerate hands to SageMaker.")
+    config = with_prefixes(config)
     lines = [*_start(config), *_precision(config)]
     if config.kind == "FSDP":
         lines += _fsdp(config)

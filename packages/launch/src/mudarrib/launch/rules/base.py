@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
+from .. import keys
 from ..config import Config, Place
 
 Found = Iterator["Finding"]
@@ -66,9 +67,30 @@ def check(config: Config) -> list[Finding]:
     for theme in THEMES:
         import_module(f".{theme}", __package__)
     elsewhere = config.get("compute_environment") == "AMAZON_SAGEMAKER"
-    rules = [RULES["K011"]] if elsewhere else list(RULES.values())
-    found = [finding for run in rules for finding in run(config)]
+    read = with_prefixes(config)
+    rules = {"K011": RULES["K011"]} if elsewhere else RULES
+    found = [finding for code, run in rules.items() for finding in run(config if code == "K012" else read)]
     return sorted(found, key=lambda finding: (finding.place or (0, 0), finding.code))
+
+
+def without_prefix(section: str, key: str) -> str | None:
+    """The known key that accelerate makes of one without the section's prefix; None if there is none."""
+    whole = f"{section.removesuffix('_config')}_{key}"
+    takes = section in ("fsdp_config", "fp8_config", "dynamo_config") and key not in keys.SECTIONS[section]
+    return whole if takes and whole in keys.SECTIONS[section] else None
+
+
+def with_prefixes(config: Config) -> Config:
+    """The config as accelerate reads it: keys of a section by their whole names."""
+    values, places = dict(config.values), dict(config.places)
+    for section in keys.SECTIONS:
+        if config.section(section):
+            names = {key: without_prefix(section, key) or key for key in config.section(section)}
+            values[section] = {names[key]: value for key, value in config.section(section).items()}
+            for key, name in names.items():
+                if f"{section}.{key}" in places:
+                    places[f"{section}.{name}"] = places[f"{section}.{key}"]
+    return replace(config, values=values, places=places)
 
 
 def nearest(word: Any, known: Sequence[str]) -> str | None:

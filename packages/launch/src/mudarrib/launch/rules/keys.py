@@ -8,7 +8,7 @@ from typing import Any
 from .. import keys
 from ..config import Config
 from ..phrases import phrase
-from .base import nearest, rule
+from .base import nearest, rule, without_prefix
 
 Findings = Iterator[dict[str, Any]]
 
@@ -46,16 +46,9 @@ def unknown_nested_key(config: Config) -> Findings:
                 }
 
 
-def without_prefix(section: str, key: str) -> str | None:
-    """The known key that accelerate makes of one without the section's prefix; None if there is none."""
-    whole = f"{section.removesuffix('_config')}_{key}"
-    takes = section in ("fsdp_config", "fp8_config", "dynamo_config") and key not in keys.SECTIONS[section]
-    return whole if takes and whole in keys.SECTIONS[section] else None
-
-
 @rule("K012")
 def key_without_its_prefix(config: Config) -> Findings:
-    """A key without its section's prefix is read, but no other rule looks at it."""
+    """A key without its section's prefix is read as if it had it."""
     for section in keys.SECTIONS:
         for key in config.section(section):
             near = without_prefix(section, key)
@@ -63,7 +56,9 @@ def key_without_its_prefix(config: Config) -> Findings:
                 yield {
                     "key": f"{section}.{key}",
                     "message": phrase("{key} without the prefix of its section", key=key),
-                    "consequence": phrase("accelerate reads it as {near}; nothing else of it was checked.", near=near),
+                    "consequence": phrase(
+                        "accelerate launch reads it as {near}; whoever looks for that name does not find it.", near=near
+                    ),
                     "fix": phrase("rename it to {near}", near=near),
                     "rename": near if near not in config.section(section) else None,
                     "stops": False,
