@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from tiny import Regressor, Rows, arguments
@@ -108,14 +110,71 @@ def test_runs_are_called_by_what_tells_them_apart(paths, names):
     assert short_names(paths) == names
 
 
-def test_what_cannot_be_read_is_said(tmp_path, capsys):
+def state_of(folder, entries):
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": entries}))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("trainer_state.json", None, "no such file or folder"),
+        ("trainer_state.json", b"{}", "not the JSON that a trainer writes"),
+        ("trainer_state.json", b'{"log_history": null}', "not the JSON that a trainer writes"),
+        ("trainer_state.json", b'{"log_history": [1]}', "not the JSON that a trainer writes"),
+        ("trainer_state.json", b"[1, 2]", "not the JSON that a trainer writes"),
+        ("trainer_state.json", b"[" * 100_000, "not the JSON that a trainer writes"),
+        ("trainer_state.json", b"\xff\xfe\x00", "not the JSON that a trainer writes"),
+        ("log_history.jsonl", b'{"loss": 1.0}\nrubbish\n', "not the JSON that a trainer writes"),
+        ("log_history.jsonl", b"[1]\n", "not the JSON that a trainer writes"),
+        ("log_history.jsonl", b"", "nothing was logged"),
+        ("trainer_state.json", b'{"log_history": []}', "nothing was logged"),
+        ("trainer_state.json", b'{"log_history": [{"loss": "0.5", "step": 1}]}', "nothing was logged"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(tmp_path, capsys, name, content, said):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert main([str(tmp_path / name), "-o", str(tmp_path / "out")]) == 2
+    written = capsys.readouterr()
+    assert said in written.err and name in written.err and written.out == ""
+    assert written.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_history_or_one_that_cannot_be_written_is_said(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
     assert "folder with checkpoints" in capsys.readouterr().err
-    (tmp_path / "trainer_state.json").write_text("{}")
-    with pytest.raises(ArgumentError, match="KeyError"):
-        read_history(tmp_path)
+    run = state_of(tmp_path / "run", HISTORY)
+    (tmp_path / "taken").write_text("")
+    assert main([run, "-o", str(tmp_path / "taken")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
     with pytest.raises(ArgumentError, match="nothing was logged"):
         write_report([], tmp_path)
+
+
+def test_numbers_that_have_no_place_are_left_out(tmp_path):
+    history = [
+        {"loss": 3.0, "step": 1, "epoch": None},
+        {"loss": 10**400, "step": 2},
+        {"loss": float("nan"), "step": 3, "time": "noon"},
+        {"loss": 2.0, "step": float("nan")},
+        {"loss": 1.0, "step": None},
+        {"loss": 0.5, "eval_runtime": "long", "step": 10**400},
+    ]
+    _, page = write_report([state_of(tmp_path / "run", history)], tmp_path)
+    (loss,) = numbers(page)["panels"]
+    assert [point[0] for point in loss["lines"][0]["points"]] == [1, 3, 3, 4, 5], "a log without a step by its number"
+    assert loss["lines"][0]["points"][1][3] is None
+    assert "3 steps" in page.read_text()
+
+
+def test_a_run_without_logs_beside_others_is_named(tmp_path, caplog):
+    runs = [state_of(tmp_path / name, history) for name, history in (("تجربة", HISTORY), ("begun", []))]
+    _, page = write_report(runs, tmp_path)
+    assert "begun: nothing was logged in it yet" in caplog.text
+    assert "تجربة" in page.read_text()
 
 
 def test_report_to_report(tmp_path):
@@ -124,3 +183,22 @@ def test_report_to_report(tmp_path):
     assert "curves" in (tmp_path / "report.html").read_text()
     assert "memory" in {panel["title"] for panel in numbers(tmp_path / "report.html")["panels"]}
     assert (tmp_path / "report.png").is_file()
+
+
+def test_a_run_ends_well_where_pictures_cannot_be_written(tmp_path, caplog):
+    (tmp_path / "report.png").mkdir()
+    args = arguments(tmp_path, logging_steps=1, report_to="report")
+    assert Trainer(model=Regressor(), args=args, train_dataset=Rows()).train().global_step
+    assert "No pictures of this run" in caplog.text
+
+
+def test_pictures_without_matplotlib_are_refused_before_the_model_is_touched(tmp_path):
+    script = """
+import sys
+sys.modules["matplotlib"] = None
+import torch
+from mudarrib.core_loop import Trainer, TrainingArguments
+Trainer(torch.nn.Linear(1, 1), TrainingArguments(sys.argv[1], report_to="report"))
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
+    assert 'pip install "mudarrib-core-loop[report]"' in done.stderr

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from importlib.util import find_spec
 from typing import Any
 
 from ..errors import ArgumentError
 from .base import TrainerCallback
 from .jsonl import FILE
+
+logger = logging.getLogger(__name__)
 
 
 class ReportCallback(TrainerCallback):
@@ -18,7 +22,10 @@ class ReportCallback(TrainerCallback):
 
             # The log on the disk also has the times and the memory.
             source = args.folder if (args.folder / FILE).is_file() else state.log_history
-            write_report(source, args.output_dir, title=args.run_name or str(args.output_dir))
+            try:
+                write_report(source, args.output_dir, title=args.run_name or str(args.output_dir))
+            except ArgumentError as error:  # a run is not lost for the want of a picture
+                logger.warning("No pictures of this run: %s", error)
 
 
 def report_callbacks(report_to: Any) -> list[Any]:
@@ -30,6 +37,8 @@ def report_callbacks(report_to: Any) -> list[Any]:
     names = [report_to] if isinstance(report_to, str) else list(report_to or [])
     if names in ([], ["none"]):
         return []
+    if "report" in names and find_spec("matplotlib") is None:
+        raise ArgumentError("report_to", "report", 'pictures need: pip install "mudarrib-core-loop[report]"')
     callbacks: list[Any] = [ReportCallback()] if "report" in names else []
     others = [name for name in names if name not in ("report", "none")]
     if others:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ Entry = Mapping[str, Any]
 History = Sequence[Entry]
 STATE_FILE = "trainer_state.json"
 NOT_DRAWN = ("step", "epoch", "time", "total_flos", "num_input_tokens_seen", "eval_steps_per_second")
+PLACES = ("step", "epoch", "time")
 FIRST = ("loss", "learning rate")
 LAST = ("gradient norm", "tokens per second", "samples per second", "steps per second", "memory")
 MOST_POINTS = 1500
@@ -61,12 +63,23 @@ def read_history(source: str | Path) -> list[dict[str, Any]]:
     path = history_file(Path(source))
     try:
         text = path.read_text(encoding="utf-8")
-        if path.suffix == ".jsonl":
-            return list(whole_lines(text))
-        history = json.loads(text)["log_history"]
-        return [dict(entry) for entry in history]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArgumentError("RUN", str(source), f"it is no readable {STATE_FILE} ({type(error).__name__})") from error
+        history = list(whole_lines(text)) if path.suffix == ".jsonl" else log_history(json.loads(text))
+    except FileNotFoundError as error:
+        raise ArgumentError("RUN", str(source), "there is no such file or folder") from error
+    except OSError as error:
+        raise ArgumentError("RUN", str(source), f"it cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        fix = f"{path.name} is not the JSON that a trainer writes; give a {STATE_FILE}, or a folder with one"
+        raise ArgumentError("RUN", str(source), fix) from error
+    return history
+
+
+def log_history(state: Any) -> list[dict[str, Any]]:
+    """The log history of what a `trainer_state.json` holds; a ValueError if it is none."""
+    history = state.get("log_history") if isinstance(state, dict) else None
+    if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
+        raise ValueError("no log_history")
+    return history
 
 
 def history_file(path: Path) -> Path:
@@ -83,10 +96,13 @@ def history_file(path: Path) -> Path:
 
 
 def whole_lines(text: str) -> Iterable[dict[str, Any]]:
-    """The entries of a growing log, whose last line may not be whole yet."""
+    """The entries of a growing log, whose last line may not be whole yet; a ValueError for any other that is none."""
     for line in text.splitlines(keepends=True):
         if line.endswith("\n") and line.strip():
-            yield json.loads(line)
+            entry = json.loads(line)
+            if not isinstance(entry, dict):
+                raise ValueError("not an object")
+            yield entry
 
 
 def step_of(state: Path) -> int | None:
@@ -114,7 +130,18 @@ def is_drawn(name: str) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max
+
+
+def numbers(entry: Entry) -> dict[str, Any]:
+    """What can be drawn of an entry; a place on an axis must be finite."""
+    return {
+        name: value
+        for name, value in entry.items()
+        if is_number(value) and (name not in PLACES or math.isfinite(value))
+    }
 
 
 def with_rates(history: History) -> list[dict[str, Any]]:
@@ -125,7 +152,7 @@ def with_rates(history: History) -> list[dict[str, Any]]:
     for entry in history:
         made = dict(entry)
         elsewhere += sum(float(v) for k, v in entry.items() if k.endswith("_runtime") and k != "train_runtime")
-        if "loss" in entry and is_number(entry.get("time")):
+        if "loss" in entry and "time" in entry:
             if before is not None:
                 seconds = entry["time"] - before["time"] - elsewhere
                 steps = entry.get("step", 0) - before.get("step", 0)
@@ -145,10 +172,11 @@ def panels(runs: Mapping[str, History]) -> list[Panel]:
     charts: dict[str, Panel] = {}
     lines: dict[tuple[str, str], Line] = {}
     for run, history in runs.items():
-        began = next((entry["time"] for entry in history if is_number(entry.get("time"))), None)
-        for number, entry in enumerate(with_rates(history)):
+        entries = [numbers(entry) for entry in history]
+        began = next((entry["time"] for entry in entries if "time" in entry), None)
+        for number, entry in enumerate(with_rates(entries)):
             for name, value in entry.items():
-                if not is_number(value) or not is_drawn(name):
+                if not is_drawn(name):
                     continue
                 if (run, name) not in lines:
                     lines[run, name] = Line(run, name)
@@ -165,8 +193,8 @@ def point(entry: Entry, number: int, began: float | None, value: float) -> Point
     epoch, moment = entry.get("epoch"), entry.get("time")
     return Point(
         step=float(entry.get("step", number)),
-        epoch=float(epoch) if epoch is not None and is_number(epoch) else None,
-        seconds=float(moment) - began if began is not None and moment is not None and is_number(moment) else None,
+        epoch=None if epoch is None else float(epoch),
+        seconds=None if began is None or moment is None else float(moment) - began,
         value=value,
     )
 

@@ -58,6 +58,9 @@ def draw_panel(axes: Any, panel: Panel, runs: Sequence[str]) -> None:
         marker = "o" if len(steps) < FEW else None
         style = style_of(line, panel, runs)
         axes.plot(steps, values, label=label_of(line, panel, runs), marker=marker, markersize=3, linewidth=1.6, **style)
+        broken = [point.step for point in line.points if not math.isfinite(point.value)]
+        # On the edge of the chart, since a value that is not finite has no height.
+        axes.plot(broken, [0.97] * len(broken), "x", color=style["color"], transform=axes.get_xaxis_transform())
     axes.set_title(panel.title + (" (GiB)" if scale > 1 else ""), loc="left", fontsize=11, fontweight="bold")
     axes.set_xlabel("step", fontsize=9, color="#6b7280")
     axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
-from .curves import History, Line, Panel, Point, panels, read_history, summary
+from .curves import History, Line, Panel, Point, numbers, panels, read_history, summary
 from .draw import COLOURS, as_png, figure_class
 
+logger = logging.getLogger(__name__)
 HERE = Path(__file__).parent
 
 
@@ -32,7 +34,8 @@ def write_report(
         The paths of the picture and of the page, which needs no other file and no network.
 
     Raises:
-        ArgumentError: a path holds no log history, nothing was logged, or matplotlib is missing.
+        ArgumentError: a path holds no log history, nothing was logged, the folder can't be written, or matplotlib is
+            missing.
     """
     runs = named_runs(source)
     charts = panels(runs)
@@ -41,11 +44,16 @@ def write_report(
             "source", list(runs), "nothing was logged: set logging_steps lower than the steps of the run"
         )
     figure_class()
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    picture, page = target / "report.png", target / "report.html"
-    as_png(charts, list(runs), title, picture)
-    page.write_text(as_page(runs, title, charts), encoding="utf-8")
+    for name in set(runs) - {line.run for chart in charts for line in chart.lines}:
+        logger.warning("%s: nothing was logged in it yet", name)
+    picture, page = Path(folder) / "report.png", Path(folder) / "report.html"
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        as_png(charts, list(runs), title, picture)
+        page.write_text(as_page(runs, title, charts), encoding="utf-8")
+    except OSError as error:
+        fix = f"it cannot be written ({error.strerror}); name another folder"
+        raise ArgumentError("folder", str(folder), fix) from error
     return picture, page
 
 
@@ -103,11 +111,11 @@ def point_data(point: Point) -> list[float | None]:
 
 def about(runs: Mapping[str, History]) -> str:
     """One line on what is shown."""
-    steps = [max((int(entry.get("step", 0)) for entry in history), default=0) for history in runs.values()]
+    steps = [max((int(numbers(entry).get("step", 0)) for entry in history), default=0) for history in runs.values()]
     if len(runs) > 1:
         return f"{len(runs)} runs, up to {max(steps):,} steps"
     (history,) = runs.values()
-    epochs = [entry["epoch"] for entry in history if isinstance(entry.get("epoch"), int | float)]
+    epochs = [entry["epoch"] for entry in map(numbers, history) if "epoch" in entry]
     passes = f", {epochs[-1]:.4g} passes over the data" if epochs else ""
     return f"{steps[0]:,} steps{passes}"
 
