@@ -259,7 +259,7 @@ class Status:
     """One line on a terminal that says what is going on, once that takes longer than two seconds."""
 
     def __init__(self) -> None:
-        self.began = time.monotonic()
+        self.began: float = time.monotonic()
 
     def tell(self, text: str) -> None:
         """Show a text in place of the last one."""

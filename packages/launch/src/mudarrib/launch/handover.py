@@ -86,7 +86,7 @@ class Teller:
         self.out = out
         self.open: dict[str, list[str]] = {}
         self.told: list[str] = []
-        self.repeats = 0
+        self.repeats: int = 0
         self.summary: list[str] | None = None
 
     def tell(self, lines: Iterable[str]) -> None:

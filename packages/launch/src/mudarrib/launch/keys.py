@@ -81,7 +81,7 @@ MEGATRON = (
     "megatron_lm_use_distributed_optimizer", "megatron_lm_use_precision_aware_optimizer",
     "megatron_lm_use_rotary_position_embeddings",
 )  # fmt: skip
-SECTIONS = {
+SECTIONS: dict[str, tuple[str, ...]] = {
     "fsdp_config": FSDP,
     "deepspeed_config": DEEPSPEED,
     "dynamo_config": DYNAMO_KEYS,

@@ -25,7 +25,7 @@ BASE: dict[str, Any] = {
     "tpu_use_sudo": False,
     "use_cpu": False,
 }
-FSDP1 = {
+FSDP1: dict[str, Any] = {
     "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
     "fsdp_backward_prefetch_policy": "BACKWARD_PRE",
     "fsdp_forward_prefetch": False,
@@ -37,7 +37,7 @@ FSDP1 = {
     "fsdp_transformer_layer_cls_to_wrap": "BertLayer",
     "fsdp_use_orig_params": True,
 }
-FSDP2 = {
+FSDP2: dict[str, Any] = {
     "fsdp_version": 2,
     "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
     "fsdp_cpu_ram_efficient_loading": True,
@@ -46,7 +46,7 @@ FSDP2 = {
     "fsdp_state_dict_type": "SHARDED_STATE_DICT",
     "fsdp_transformer_layer_cls_to_wrap": "BertLayer",
 }
-PLUGIN = {
+PLUGIN: dict[str, Any] = {
     "gradient_accumulation_steps": 1,
     "gradient_clipping": 0.7,
     "offload_optimizer_device": "cpu",

@@ -23,7 +23,7 @@ from .states import optimizer_named
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # The parts under which torch's trackers for plain and for sharded models count.
-COUNTED = {
+COUNTED: dict[str, tuple[str, ...]] = {
     "weights": ("Parameter", "Sharded Param", "Buffer"),
     "gradients": ("Gradient", "Sharded Grad"),
     "states": ("Optstate", "OptState"),

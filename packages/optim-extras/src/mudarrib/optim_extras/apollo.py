@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ class ApolloAdamW(GaLoreAdamW):
     `GaLoreAdamW`.
     """
 
-    low_rank = {"update_proj_gap": 200, "scale": 1.0, "proj_type": "std", "scale_type": "channel"}
+    low_rank: Mapping[str, Any] = {"update_proj_gap": 200, "scale": 1.0, "proj_type": "std", "scale_type": "channel"}
 
     def update(
         self, parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any], group: dict[str, Any]
