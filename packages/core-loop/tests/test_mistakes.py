@@ -1,8 +1,13 @@
 """Common mistakes, each answered with the argument, the value and the fix."""
 
+import re
+
+import datasets
 import pytest
 import torch
 from tiny import Classifier, Regressor, Rows, arguments, bert
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from mudarrib.core_loop import ArgumentError, Trainer
 
@@ -56,6 +61,7 @@ CASES = {
         lambda f: Trainer(Regressor(), arguments(f)).evaluate(),
         lambda f: Trainer(Regressor(), arguments(f, eval_strategy="steps", eval_steps=1), train_dataset=Rows()),
     ],
+    "per_device_train_batch_size = -1:": [lambda f: arguments(f, per_device_train_batch_size=-1)],
     "labels": [lambda f: Trainer(Classifier(), arguments(f), train_dataset=[{"x": torch.ones(4)}] * 8).train()],
     "data_collator": [
         lambda f: Trainer(bert(), arguments(f), train_dataset=[{"input_ids": [1] * n, "labels": 0} for n in range(1, 9)]).train(),
@@ -115,3 +121,27 @@ def test_rows_that_are_tuples_are_evaluated_too(tmp_path):
     trainer = Trainer(Pair(), arguments(tmp_path), train_dataset=rows, eval_dataset=rows)
     trainer.train()
     assert trainer.evaluate()["eval_loss"] > 0
+
+
+def test_labels_that_are_texts_are_refused_where_a_tokenizer_pads(tmp_path):
+    rows = datasets.Dataset.from_dict({"input_ids": [[2, 3], [2]] * 4, "label": ["good", "bad"] * 4})
+    words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]")
+    trainer = Trainer(bert(), arguments(tmp_path), train_dataset=rows, processing_class=tokenizer)
+    with pytest.raises(ArgumentError, match=r"train_dataset = .*'label' of text.*class_encode_column"):
+        trainer.train()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (torch.utils.data.TensorDataset(torch.ones(8, 4).long(), torch.zeros(8).long()), r"attention_mask \(int64 \[4\]\), in this order"),
+        ([{"input_ids": [1, 2], "token_type_ids": [9, 9], "labels": 0}] * 8, r"token_type_ids \(int64 \[4, 2\]\)"),
+    ],
+)  # fmt: skip
+def test_what_breaks_at_the_first_batch_is_told_with_the_batch(tmp_path, rows, said):
+    trainer = Trainer(bert(), arguments(tmp_path, per_device_train_batch_size=4), train_dataset=rows)
+    with pytest.raises(Exception) as caught:
+        trainer.train()
+    assert any(re.search(said, note) and "BertForSequenceClassification.forward(input_ids" in note
+               for note in caught.value.__notes__)  # fmt: skip

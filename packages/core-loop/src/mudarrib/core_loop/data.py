@@ -124,12 +124,31 @@ def prune_columns(dataset: Any, columns: Sequence[str], name: str, model_name: s
     return dataset.remove_columns(dropped) if dropped else dataset
 
 
+def check_no_text(dataset: Any, name: str) -> None:
+    """Refuse labels that are text, which a collator that pads can make no tensor of.
+
+    Raises:
+        ArgumentError: names the column and a value.
+    """
+    features = getattr(dataset, "features", None) or {}
+    for column in LABEL_COLUMNS:
+        if getattr(features.get(column), "dtype", None) == "string":
+            raise ArgumentError(
+                name,
+                f"column {column!r} of text",
+                f"number the classes, as by dataset.class_encode_column({column!r}), or give a data_collator that does",
+            )
+
+
 def keep_columns(
     dataset: Any, collator: Collator, columns: Sequence[str], name: str, model_name: str
 ) -> tuple[Any, Collator]:
     """The data set, or where it is no table the collator, without the columns that the model does not take."""
     if hasattr(dataset, "remove_columns") and hasattr(dataset, "column_names"):
-        return prune_columns(dataset, columns, name, model_name), collator
+        pruned = prune_columns(dataset, columns, name, model_name)
+        if type(collator).__name__ == "DataCollatorWithPadding":
+            check_no_text(pruned, name)
+        return pruned, collator
     return dataset, KeepColumns(collator, columns, name, model_name)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import inspect
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -32,6 +34,32 @@ def check_batch(model: torch.nn.Module, inputs: Any) -> None:
     inner = base_model(model)
     check_tokens(inner, inputs.get("input_ids"))
     check_labels(inner, inputs.get("labels"))
+
+
+@contextlib.contextmanager
+def tells_batch(model: torch.nn.Module, inputs: Any) -> Iterator[None]:
+    """Add to an error what the first batch was, and what the model's forward takes."""
+    try:
+        yield
+    except Exception as error:
+        inner = base_model(model)
+        parameters = inspect.signature(inner.forward).parameters
+        if isinstance(inputs, Mapping):
+            given = ", ".join(f"{name} ({described(value)})" for name, value in inputs.items())
+        elif isinstance(inputs, list | tuple):
+            given = ", ".join(f"{name} ({described(value)})" for name, value in zip(parameters, inputs, strict=False))
+            given += ", in this order, since its rows are no dicts"
+        else:
+            given = described(inputs)
+        taken = ", ".join(parameters)
+        error.add_note(f"The first batch gave {type(inner).__name__}.forward({taken}):\n{given}.")
+        raise
+
+
+def described(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return type(value).__name__
 
 
 def extent(values: Any) -> tuple[int, int] | None:

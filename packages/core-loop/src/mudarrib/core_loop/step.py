@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .first_batch import check_batch
+from .first_batch import check_batch, tells_batch
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -20,14 +21,15 @@ def training_step(trainer: Trainer, model: torch.nn.Module, inputs: Any, count: 
         model.train()
     if not trainer.saw_batch:
         check_batch(trainer.model, inputs)
-        trainer.saw_batch = True
     share = loss_share(trainer, inputs, count)
     inputs = trainer.prepare_inputs(inputs)
-    with trainer.compute_loss_context_manager():
+    told = contextlib.nullcontext() if trainer.saw_batch else tells_batch(trainer.model, inputs)
+    with told, trainer.compute_loss_context_manager():
         if trainer.loss_call.takes_count:
             loss = trainer.compute_loss(model, inputs, num_items_in_batch=count)
         else:
             loss = trainer.compute_loss(model, inputs)
+    trainer.saw_batch = True
     if share is not None:
         loss = loss * share
     trainer.engine.release_cache(trainer.state.global_step)

@@ -56,7 +56,7 @@ def _numbers(args: Any) -> None:
     for name in AT_LEAST_ONE:
         value = _number(args, name)
         if value < 1 or value != int(value):
-            raise ArgumentError(name, value, "give a whole number of at least 1")
+            raise ArgumentError(name, getattr(args, name), "give a whole number of at least 1")
     for name in NOT_NEGATIVE:
         if _number(args, name) < 0:
             raise ArgumentError(name, getattr(args, name), "give 0 or more")
