@@ -58,7 +58,8 @@ def test_zero_is_the_papers_table():
 
 def test_adamw_takes_eight_bytes_a_parameter_and_galore_what_its_paper_says():
     shape = shape_of(LLAMA_7B)
-    assert state_bytes(shape, "adamw", 4, 128) == 8 * shape.count
+    # And the number of the step, 4 bytes a tensor.
+    assert state_bytes(shape, "adamw", 4, 128) == 8 * shape.count + 4 * (32 * 9 + 3)
     assert state_bytes(shape, "sgd", 4, 128) == state_bytes(shape, "lomo", 4, 128) == 0
     # Table 1: mr + 2nr for a matrix of m x n, m <= n; the rest has AdamW's two moments.
     layers = [weight for weight, times in shape.weights if weight.kind == "linear" and times == 32]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import ConfigError
 from .phrases import phrase
@@ -26,12 +26,14 @@ class Optimizer:
         whole_matrices: What needs whole matrices is held whole by each process under FSDP; ZeRO, which flattens
             the parameters, cannot do it.
         scratch: Bytes for each entry that a step takes besides: of all parameters at once.
+        spares_output: The matrix of the language model's head is stepped as what is no matrix.
     """
 
     state: Callable[[Weight, int, int], int]
     in_backward: bool = False
     whole_matrices: bool = False
     scratch: int = 0
+    spares_output: bool = False
 
 
 def nothing(weight: Weight, entry: int, rank: int) -> int:
@@ -45,8 +47,8 @@ def one(weight: Weight, entry: int, rank: int) -> int:
 
 
 def two(weight: Weight, entry: int, rank: int) -> int:
-    """AdamW's two moments, in the weights' own type."""
-    return 2 * entry * weight.count
+    """AdamW's two moments, in the weights' own type, and the number of the step."""
+    return 2 * entry * weight.count + FLOAT
 
 
 def quantised(moments: int) -> Callable[[Weight, int, int], int]:
@@ -102,7 +104,7 @@ def low_rank(kind: str) -> Callable[[Weight, int, int], int]:
 
 def muon(weight: Weight, entry: int, rank: int) -> int:
     """One moment for matrices inside the layers, AdamW's two for the rest."""
-    return (1 if weight.kind == "linear" else 2) * entry * weight.count
+    return entry * weight.count if weight.kind == "linear" else two(weight, entry, rank)
 
 
 def _low_rank_names() -> dict[str, Optimizer]:
@@ -135,7 +137,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "lion_8bit": Optimizer(quantised(1)),
     "lomo": Optimizer(nothing, in_backward=True),
     "adalomo": Optimizer(row_and_column, in_backward=True, whole_matrices=True),
-    "muon": Optimizer(muon, whole_matrices=True),
+    "muon": Optimizer(muon, whole_matrices=True, spares_output=True),
     **_low_rank_names(),
 }
 
@@ -166,5 +168,14 @@ def state_bytes(shape: ModelShape, name: str, entry: int, rank: int) -> int:
     Raises:
         ConfigError: the optimizer is unknown.
     """
-    state = optimizer_named(name).state
-    return sum(state(weight, entry, rank) * times for weight, times in shape.weights)
+    optimizer = optimizer_named(name)
+    return sum(
+        optimizer.state(replace(weight, kind="other") if is_output(weight, shape, optimizer) else weight, entry, rank)
+        * times
+        for weight, times in shape.weights
+    )
+
+
+def is_output(weight: Weight, shape: ModelShape, optimizer: Optimizer) -> bool:
+    """Whether a weight is the matrix of the language model's head, and the optimizer spares it."""
+    return optimizer.spares_output and weight in shape.tail and weight.shape[0] == shape.vocabulary
