@@ -8,7 +8,6 @@ from mudarrib.core_loop import (
     DefaultFlowCallback,
     EarlyStoppingCallback,
     PrinterCallback,
-    ProgressCallback,
     Trainer,
     TrainerCallback,
     TrainerControl,
@@ -167,16 +166,6 @@ def test_early_stopping_needs_evaluations(tmp_path):
 def test_early_stopping_needs_patience(patience):
     with pytest.raises(ArgumentError, match="early_stopping_patience"):
         EarlyStoppingCallback(patience)
-
-
-def test_the_bar_shows_loss_rate_and_speed(tmp_path, capfd):
-    trainer = make(tmp_path, disable_tqdm=False, logging_steps=2, eval_strategy="steps", eval_steps=2)
-    assert any(isinstance(callback, ProgressCallback) for callback in trainer.callback_handler.callbacks)
-    trainer.train()
-    out, err = capfd.readouterr()
-    assert "train:" in err and "4/4" in err and "step/s" in err and "loss=" in err and "lr=" in err
-    assert "evaluate:" in err
-    assert len([line for line in out.splitlines() if line.startswith("loss ")]) == 2
 
 
 def test_printed_lines_without_a_bar(tmp_path, capfd):

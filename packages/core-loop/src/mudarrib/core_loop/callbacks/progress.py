@@ -24,8 +24,15 @@ def table_line(logs: dict[str, Any], max_str_len: int = 100) -> str:
     return "  ".join(cells).rstrip()
 
 
+def bar(**settings: Any) -> Any:
+    """A bar of tqdm on a terminal or in a notebook, and nothing where the output goes to a file or a pipe."""
+    from tqdm.auto import tqdm
+
+    return tqdm(dynamic_ncols=True, disable=None, **settings)
+
+
 class ProgressCallback(TrainerCallback):
-    """A bar over the steps with loss, learning rate, speed and time left, and a line for each log."""
+    """A bar over the steps with loss, rate, speed and time left, on a terminal or in a notebook; a line for each log."""
 
     def __init__(self, max_str_len: int = 100) -> None:
         self.max_str_len = max_str_len
@@ -36,11 +43,8 @@ class ProgressCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
-            from tqdm.auto import tqdm
-
-            self.training_bar = tqdm(
-                total=state.max_steps, initial=state.global_step, dynamic_ncols=True, desc="train", unit="step"
-            )
+            total, done = state.max_steps, state.global_step
+            self.training_bar = bar(total=total, initial=done, desc="train", unit="step")
         self.seen = state.global_step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -54,11 +58,9 @@ class ProgressCallback(TrainerCallback):
         if not state.is_world_process_zero:
             return
         if self.prediction_bar is None:
-            from tqdm.auto import tqdm
-
             total = len(eval_dataloader) if hasattr(eval_dataloader, "__len__") else None
             leave = self.training_bar is None
-            self.prediction_bar = tqdm(total=total, leave=leave, dynamic_ncols=True, desc="evaluate", unit="batch")
+            self.prediction_bar = bar(total=total, leave=leave, desc="evaluate", unit="batch")
         self.prediction_bar.update(1)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
