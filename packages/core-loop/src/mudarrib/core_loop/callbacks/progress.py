@@ -32,7 +32,7 @@ def bar(**settings: Any) -> Any:
 
 
 class ProgressCallback(TrainerCallback):
-    """A bar over the steps with loss, rate, speed and time left, on a terminal or in a notebook; a line for each log."""
+    """A bar with loss, rate, speed and time left, on a terminal or in a notebook; a line for each log."""
 
     def __init__(self, max_str_len: int = 100) -> None:
         self.max_str_len = max_str_len
