@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 Lists = tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]
+# The undecorated method: torch's decorator imports torch._dynamo.
+_add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
 
 
 class FusedAdamW(torch.optim.AdamW):
@@ -27,9 +29,6 @@ class FusedAdamW(torch.optim.AdamW):
         weight_decay: Decay of the weights, times the learning rate.
     """
 
-    # The undecorated methods: torch's decorators import torch._dynamo.
-    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
-
     def __init__(
         self,
         params: Any,
@@ -42,6 +41,9 @@ class FusedAdamW(torch.optim.AdamW):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
         # The gradients reach this class unscaled: torch's protocol for scaling inside the kernel is left out.
         self._step_supports_amp_scaling = False
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        _add_param_group(self, param_group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._lists = []

@@ -19,7 +19,8 @@ class Progress:
         self.callbacks = callbacks
         self.restore_arguments = restore_arguments
         self.has_position: bool = False
-        self.optimizer = self.saved_optimizer = ""
+        self.optimizer: str = ""
+        self.saved_optimizer: str = ""
 
     def note_callbacks(self) -> None:
         """Put what callbacks have counted into the state, before it is saved."""

@@ -124,7 +124,7 @@ class ProcessBatches(Sampler[list[int]]):
         self.drop_last = drop_last
         self.rank = rank
         self.world_size = world_size
-        self.start = 0
+        self.start: int = 0
 
     def set_epoch(self, epoch: int, start: int = 0) -> None:
         """Choose the epoch of the next pass, and how many rows of it, over all processes, have been consumed."""

@@ -88,7 +88,7 @@ class Trainer(Publishing):
         **old_spellings: Any,
     ) -> None:
         processing_class, callbacks = construction.old_spellings(processing_class, callbacks, old_spellings)
-        self.args = construction.own_arguments(args)
+        self.args: TrainingArguments = construction.own_arguments(args)
         configure_logging(self.args)
         seeding.apply(self.args.seed, self.args.full_determinism)
         construction.check_model(model, model_init)
@@ -99,7 +99,7 @@ class Trainer(Publishing):
         self.engine: Engine = construction.choose_engine(self.args)
         self.memory: MemoryMeter = MemoryMeter(self.args.skip_memory_metrics, self.engine.device)
         self.model: torch.nn.Module = self.call_model_init() if model is None else model
-        self.model_wrapped = self.model
+        self.model_wrapped: torch.nn.Module = self.model
         construction.place_model(self.model, self.args, self.engine)
         self.train_dataset = train_dataset
         self.eval_dataset = eval_dataset
@@ -117,11 +117,11 @@ class Trainer(Publishing):
         is_own = type(self).compute_loss is Trainer.compute_loss
         self.loss_call: LossCall = LossCall.of(self.compute_loss, is_own=is_own)
         self.control: TrainerControl = TrainerControl()
-        self.checkpointing = Checkpointing(self)
+        self.checkpointing: Checkpointing = Checkpointing(self)
         self._introduce_callbacks(callbacks)
 
     def _introduce_callbacks(self, callbacks: Any) -> None:
-        self.state = TrainerState(
+        self.state: TrainerState = TrainerState(
             is_local_process_zero=self.is_local_process_zero(), is_world_process_zero=self.is_world_process_zero()
         )
         everyone = construction.all_callbacks(self.args, callbacks)

@@ -60,7 +60,7 @@ class Chat:
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         self.tokenizer = tokenizer
         try:
-            self.template = tokenizer.get_chat_template()
+            self.template: str = tokenizer.get_chat_template()
         except ValueError as error:
             raise ArgumentError(
                 "chat_template_path",
@@ -68,7 +68,7 @@ class Chat:
                 "the data set holds messages but the tokenizer has no chat template; set tokenizer.chat_template, or "
                 "chat_template_path to a .jinja file or to a tokenizer that has one",
             ) from error
-        self.marks_generation = has_generation_marks(self.template)
+        self.marks_generation: bool = has_generation_marks(self.template)
 
     def render(self, conversations: Conversations, options: Options, prompt: bool = False) -> list[str]:
         """The text of each conversation; with `prompt` the assistant is asked for the next turn.

@@ -25,8 +25,8 @@ class TokenMeter(TrainerCallback, ExportableState):
     """
 
     def __init__(self) -> None:
-        self.seen = 0
-        self.started = time.perf_counter()
+        self.seen: int = 0
+        self.started: float = time.perf_counter()
         self.sums: torch.Tensor | None = None
 
     def state(self) -> dict[str, Any]:

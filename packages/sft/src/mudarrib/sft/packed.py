@@ -30,9 +30,9 @@ class TokenColumn:
 
     def __init__(self, column: pa.ChunkedArray) -> None:
         chunks = [chunk for chunk in column.chunks if len(chunk)]
-        self.offsets = [chunk.offsets.to_numpy() for chunk in chunks]
-        self.values = [chunk.values.to_numpy() for chunk in chunks]
-        self.firsts = np.cumsum([0, *(len(chunk) for chunk in chunks)])
+        self.offsets: list[NDArray[np.integer[Any]]] = [chunk.offsets.to_numpy() for chunk in chunks]
+        self.values: list[Tokens] = [chunk.values.to_numpy() for chunk in chunks]
+        self.firsts: NDArray[np.int64] = np.cumsum([0, *(len(chunk) for chunk in chunks)])
 
     @classmethod
     def of(cls, dataset: Dataset, name: str) -> TokenColumn:

@@ -19,7 +19,7 @@ from .packed import PackedDataset, pack_batch
 from .packing import Strategy
 from .tokenise import Recipe, TokenRows
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 Data: TypeAlias = "Dataset | IterableDataset"
 
 ROWS_PER_PROCESS = 10_000

@@ -51,7 +51,7 @@ class Seq2SeqTrainer(Trainer):
     ) -> None:
         args = Seq2SeqTrainingArguments("tmp_trainer") if args is None else args
         tokenizer = others.get("tokenizer") if processing_class is None else processing_class
-        self.own_collator = data_collator is None
+        self.own_collator: bool = data_collator is None
         if data_collator is None and hasattr(tokenizer, "pad"):
             data_collator = DataCollatorForSeq2Seq(tokenizer, model=model)
         self.generation_options: dict[str, Any] = {}

@@ -40,8 +40,8 @@ class DirectTemplate:
     """
 
     def __init__(self, source: str, variables: Mapping[str, Any], marks: bool = False) -> None:
-        self.template = compiled(source, marks)
-        self.variables = {**self.template.globals, "tools": None, "documents": None, **variables}
+        self.template: Template = compiled(source, marks)
+        self.variables: dict[str, Any] = {**self.template.globals, "tools": None, "documents": None, **variables}
 
     def render(
         self, rows: Sequence[list[Message]], options: Iterable[dict[str, Any]], prompt: bool = False

@@ -19,6 +19,7 @@ from .config import SFTConfig
 from .formats import FormattingFunc
 from .lora import merged
 from .metrics import TokenMeter, dft_loss
+from .prepare import Preparation
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -77,14 +78,14 @@ class SFTTrainer(Trainer):
     ) -> None:
         config = setup.resolve_config(args, model, others)
         processing_class = setup.load_tokenizer(setup.old_tokenizer(processing_class, others), model, config)
-        self.tokenizer = setup.text_tokenizer(processing_class)
-        self.preparation = setup.make_preparation(self.tokenizer, config, formatting_func)
+        self.tokenizer: PreTrainedTokenizerBase = setup.text_tokenizer(processing_class)
+        self.preparation: Preparation = setup.make_preparation(self.tokenizer, config, formatting_func)
         ready = setup.ModelMaker(self.tokenizer, config, peft_config, self.preparation.notes)
         if others.get("model_init") is not None:
             others["model_init"] = ready.around(others["model_init"])
         else:
             model = ready(setup.load_model(model, config, quantization_config))
-        self.token_meter = TokenMeter()
+        self.token_meter: TokenMeter = TokenMeter()
         super().__init__(
             model=cast("nn.Module | None", model),  # by now it is loaded
             args=config,

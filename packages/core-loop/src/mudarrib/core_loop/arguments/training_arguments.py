@@ -83,7 +83,7 @@ class TrainingArguments(
     """
 
     def __post_init__(self) -> None:
-        self.output_dir = str(Path(self.output_dir or "trainer_output").expanduser())
+        self.output_dir: str = str(Path(self.output_dir or "trainer_output").expanduser())
         self._read_json()
         self._choose()
         self._derive()
@@ -107,9 +107,9 @@ class TrainingArguments(
             ("train_sampling_strategy", names.SamplingStrategy),
         ):
             setattr(self, name, names.choose(kind, name, getattr(self, name)))
-        self.optim = str(getattr(self.optim, "value", self.optim))
+        self.optim: str = str(getattr(self.optim, "value", self.optim))
         given = self.debug.split() if isinstance(self.debug, str) else list(self.debug or [])
-        self.debug = [names.choose(names.DebugOption, "debug", value) for value in given]
+        self.debug: list[str] = [names.choose(names.DebugOption, "debug", value) for value in given]
 
     def _derive(self) -> None:
         for older, newer in (
@@ -119,25 +119,26 @@ class TrainingArguments(
             value = getattr(self, older) if getattr(self, newer) is None else getattr(self, newer)
             setattr(self, older, value)
             setattr(self, newer, value)
-        self.activation_checkpointing = self.gradient_checkpointing = bool(self.activation_checkpointing)
+        self.activation_checkpointing: bool = bool(self.activation_checkpointing)
+        self.gradient_checkpointing: bool = self.activation_checkpointing
         if isinstance(self.include_num_input_tokens_seen, bool):
-            self.include_num_input_tokens_seen = "all" if self.include_num_input_tokens_seen else "no"
+            self.include_num_input_tokens_seen: str | bool = "all" if self.include_num_input_tokens_seen else "no"
         if self.eval_strategy != "no":
             self.do_eval = True
         if self.eval_strategy == "steps" and not self.eval_steps:
-            self.eval_steps = self.logging_steps
+            self.eval_steps: float | None = self.logging_steps
         follows = self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
         if self.metric_for_best_model is None and (
             self.load_best_model_at_end or follows or self.save_strategy == "best"
         ):
-            self.metric_for_best_model = "loss"
+            self.metric_for_best_model: str | None = "loss"
         if self.greater_is_better is None and self.metric_for_best_model is not None:
-            self.greater_is_better = not self.metric_for_best_model.endswith("loss")
+            self.greater_is_better: bool | None = not self.metric_for_best_model.endswith("loss")
         if self.torch_compile_backend is not None or self.torch_compile_mode is not None:
             self.torch_compile = True
-        self.report_to = self._reports()
+        self.report_to: list[str] = self._reports()
         if self.disable_tqdm is None:
-            self.disable_tqdm = logging.getLogger("mudarrib").getEffectiveLevel() > logging.WARNING
+            self.disable_tqdm: bool | None = logging.getLogger("mudarrib").getEffectiveLevel() > logging.WARNING
 
     def _reports(self) -> list[str]:
         given = [self.report_to] if isinstance(self.report_to, str) else list(self.report_to or [])

@@ -10,7 +10,7 @@ from ..errors import ArgumentError
 from .base import TrainerCallback
 from .jsonl import FILE
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ReportCallback(TrainerCallback):

@@ -128,7 +128,7 @@ class DeepSpeedEngine(DistributedEngine):
         return self.wrapped.get_global_grad_norm()
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        self.step_was_skipped = bool(getattr(self.wrapped.optimizer, "overflow", False))
+        self.step_was_skipped: bool = bool(getattr(self.wrapped.optimizer, "overflow", False))
 
     def zero_grad(self, model: torch.nn.Module) -> None:
         """Nothing: DeepSpeed clears gradients as it uses them."""

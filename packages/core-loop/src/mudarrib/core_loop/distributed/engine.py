@@ -48,7 +48,7 @@ class DistributedEngine(Engine):
             **{"cpu": args.use_cpu, "mixed_precision": "no", "dynamo_backend": "no", **plugins},
         )
         super().__init__(args)
-        self.device = self.accelerator.device
+        self.device: torch.device = self.accelerator.device
         self.world_size: int = self.accelerator.num_processes
         self.rank: int = self.accelerator.process_index
 

@@ -61,7 +61,8 @@ class FsdpEngine(DistributedEngine):
         if self.precision != "no":
             self.plugin.set_mixed_precision(self.precision)
         # Version 1 compares devices, and those of the parameters have no number.
-        state.device = self.device = torch.device("cpu")
+        self.device: torch.device = torch.device("cpu")
+        state.device = self.device
 
     @property
     def is_version_2(self) -> bool:
@@ -142,7 +143,7 @@ class FsdpEngine(DistributedEngine):
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()
-        self.step_was_skipped = self.accelerator.optimizer_step_was_skipped
+        self.step_was_skipped: bool = self.accelerator.optimizer_step_was_skipped
 
     def unwrap(self, model: torch.nn.Module) -> torch.nn.Module:
         if self.wrapped is not None and model in self.wrapped:

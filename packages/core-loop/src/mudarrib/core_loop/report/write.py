@@ -15,7 +15,7 @@ from ..errors import ArgumentError
 from .curves import History, Line, Panel, Point, numbers, panels, read_history, summary
 from .draw import COLOURS, as_png, figure_class
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 HERE = Path(__file__).parent
 
 
