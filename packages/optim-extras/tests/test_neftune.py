@@ -96,6 +96,17 @@ def test_without_a_mask_the_length_of_the_batch_counts():
     assert 0.3 * bound < float((net.seen - plain).abs().max().detach()) <= bound * 1.001
 
 
+def test_the_embedding_layer_itself_in_a_model_of_one_s_own():
+    layer, ids = torch.nn.Embedding(16, 8), torch.arange(4)[None]
+    net = torch.nn.Sequential(layer, torch.nn.Identity())
+    clean = net(ids)
+    with neftune(layer, ALPHA):
+        off = float((net(ids) - clean).abs().max().detach())
+    bound = ALPHA / math.sqrt(4 * 8)
+    assert 0.3 * bound < off <= bound * 1.001
+    assert torch.equal(net(ids), clean)
+
+
 @pytest.mark.parametrize(
     ("model", "alpha", "said"), [(Tied, -1.0, "0 or more"), (torch.nn.Identity, 5.0, "has no get_input_embeddings")]
 )

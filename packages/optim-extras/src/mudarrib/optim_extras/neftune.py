@@ -21,7 +21,7 @@ def neftune(model: torch.nn.Module, alpha: float) -> Iterator[None]:
     happens inside, the model is as before afterwards; nothing is added to its state.
 
     Args:
-        model: Has `get_input_embeddings()`, as models of transformers and peft do.
+        model: Has `get_input_embeddings()`, as models of transformers and peft do; or the embedding layer itself.
         alpha: Strength of the noise, often 5.
 
     Raises:
@@ -29,10 +29,10 @@ def neftune(model: torch.nn.Module, alpha: float) -> Iterator[None]:
     """
     if not isinstance(alpha, (int, float)) or not 0 <= alpha < math.inf:
         raise OptionError("neftune_noise_alpha", alpha, "give 0 or more, often 5")
-    find = getattr(model, "get_input_embeddings", None)
-    embeddings = find() if callable(find) else None
-    if not isinstance(embeddings, torch.nn.Module):
-        raise OptionError("neftune_noise_alpha", alpha, f"{type(model).__name__} has no get_input_embeddings()")
+    embeddings = model if isinstance(model, torch.nn.Embedding) else find_embeddings(model)
+    if embeddings is None:
+        fix = "give it one that returns its embedding layer, or call neftune() on that layer"
+        raise OptionError("neftune_noise_alpha", alpha, f"{type(model).__name__} has no get_input_embeddings(): {fix}")
     masks: list[torch.Tensor | None] = [None]
 
     def note_mask(module: torch.nn.Module, args: Any, keywords: dict[str, Any]) -> None:
@@ -51,6 +51,13 @@ def neftune(model: torch.nn.Module, alpha: float) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def find_embeddings(model: torch.nn.Module) -> torch.nn.Module | None:
+    """The layer that a model says takes its token ids, or None where it says nothing."""
+    find = getattr(model, "get_input_embeddings", None)
+    found = find() if callable(find) else None
+    return found if isinstance(found, torch.nn.Module) else None
 
 
 def with_noise(output: torch.Tensor, alpha: float, mask: torch.Tensor | None) -> torch.Tensor:
