@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mudarrib.launch import memory, phrases, usage
+from mudarrib.launch import check, memory, phrases, read, usage
 from mudarrib.launch.cli import main
 
 GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
@@ -13,11 +13,9 @@ WRONG = "distributed_type: MULTI_GPU\nnum_proceses: 2\nmixed_precision: fp61\n"
 
 
 @pytest.fixture(autouse=True)
-def english_again(monkeypatch):
+def no_language_of_the_system(monkeypatch):
     for name in ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"):
         monkeypatch.delenv(name, raising=False)
-    yield
-    phrases.use("en")
 
 
 def said(tmp_path, capsys, *flags):
@@ -39,6 +37,11 @@ def test_the_same_findings_in_two_languages(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("LANG", "ar_SA.UTF-8")
     assert said(tmp_path, capsys) == arabic, "the system's language"
     assert said(tmp_path, capsys, "--lang=en") == english, "the flag wins"
+
+
+def test_a_command_leaves_the_language_of_its_caller_alone(tmp_path, capsys):
+    said(tmp_path, capsys, "--lang", "ar")
+    assert all(finding.message.isascii() for finding in check(read(tmp_path / "c.yaml")))
 
 
 def test_a_language_that_nobody_speaks_here_is_english(monkeypatch):
@@ -73,10 +76,10 @@ def test_no_english_is_left_in_a_plan_and_in_help(tmp_path, capsys):
 
 
 def test_names_that_come_through_variables_are_translated():
-    phrases.use("ar")
     moments = (memory.LOSS, memory.FORWARD, memory.HEAD, memory.LAST, memory.LAST_DONE, memory.BACKWARD, memory.STEP)
-    for name in (*memory.PARTS, *moments, "total", "host", "simulated", *usage.WORDS):
-        assert phrases.phrase(name) != name
+    with phrases.speaking("ar"):
+        for name in (*memory.PARTS, *moments, "total", "host", "simulated", *usage.WORDS):
+            assert phrases.phrase(name) != name
 
 
 def test_the_system_s_reasons_are_in_it_too(tmp_path, capsys):

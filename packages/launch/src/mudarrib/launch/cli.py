@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from . import usage
 from .errors import ConfigError, why
-from .phrases import LANGUAGES, of_environment, phrase, use
+from .phrases import LANGUAGES, of_environment, phrase, speaking
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +99,11 @@ def add_plan(commands: Any) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns 0 if all is well, 1 if a config is wrong, 2 if it cannot be used."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    use(language_of(given))
+    with speaking(language_of(given)):
+        return _run(given)
+
+
+def _run(given: list[str]) -> int:
     usage.translate()
     top = parser()
     options, rest = top.parse_known_args(given)

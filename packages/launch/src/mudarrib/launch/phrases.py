@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gettext
 import os
+from collections.abc import Iterator
 from typing import Any
 
 LANGUAGES = ("en", "ar")
@@ -12,15 +14,21 @@ DOMAIN = "mudarrib-launch"
 _catalogue: gettext.NullTranslations = gettext.NullTranslations()
 
 
-def use(language: str) -> None:
-    """Speak a language from now on: "en" or "ar"."""
+@contextlib.contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Speak a language, "en" or "ar", and afterwards the one from before."""
     global _catalogue
+    before = _catalogue
     if language == "en":
         _catalogue = gettext.NullTranslations()
     else:
         from pathlib import Path
 
         _catalogue = gettext.translation(DOMAIN, Path(__file__).parent / "locale", [language])
+    try:
+        yield
+    finally:
+        _catalogue = before
 
 
 def of_environment() -> str:
