@@ -1,5 +1,6 @@
 """DeepSpeed's ZeRO stages on two processes like one. Run by tools/test_deepspeed, since deepspeed compiles at first."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from mudarrib.launch import new
 
 sys.path.insert(0, str(Path(__file__).parent))
+import distributed_job
 from test_processes import BEST, accelerate, alone, check_equal, check_goes_on_alone, torchrun, values  # noqa: F401
 
 AUTO = dict.fromkeys(
@@ -38,6 +40,23 @@ def test_a_stage(alone, tmp_path, stage, kind):  # noqa: F811
     pickled = [path for path in folder.rglob("*") if path.suffix in (".pt", ".pth", ".bin", ".pkl")]
     assert not pickled
     check_goes_on_alone(alone, folder, kind, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("stage", "optim", "name"), [(1, "adafactor", "Adafactor"), (3, "muon", "Muon"), (0, "lomo", "FusedLomo")]
+)
+def test_an_optimizer_that_would_see_no_matrices_is_refused(tmp_path, stage, optim, name):
+    output = torchrun(tmp_path / "two", fails=True, optim=optim, **zero(stage))
+    assert f"ArgumentError: optim = '{name}" in output
+    assert ("steps by itself" if stage == 0 else f"DeepSpeed's stage {stage} keeps flat pieces") in output
+
+
+def test_adafactor_at_stage_0_equals_one_process(tmp_path):
+    given = {"optim": "adafactor", "max_grad_norm": 0.0}
+    said = torchrun(tmp_path / "two", **given, **zero(0))
+    distributed_job.main([str(tmp_path / "one"), "--batch", "4", "--arguments", json.dumps(given)])
+    expected = json.loads((tmp_path / "one" / "said.json").read_text())
+    assert values(said, "first", "loss") == pytest.approx(values(expected, "first", "loss"), abs=1e-6)
 
 
 def test_deepspeed_s_own_optimizer_and_scheduler(tmp_path):

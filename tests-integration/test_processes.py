@@ -179,6 +179,20 @@ def test_fsdp_takes_up_what_one_process_saved_and_ends_with_the_best_model(alone
         torch.testing.assert_close(ended[name], weight, atol=2e-5, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("version", "optim", "fix"),
+    [
+        (1, "lomo", 'FSDP 1 keeps flat pieces: set fsdp_config={"version": 2}'),
+        (1, "galore_adamw", 'FSDP 1 keeps flat pieces: set fsdp_config={"version": 2}'),
+        (2, "adafactor", "take optim='adamw_torch_fused', or DDP"),
+    ],
+)
+def test_fsdp_refuses_an_optimizer_that_would_see_no_matrices(tmp_path, version, optim, fix):
+    settings = {"transformer_layer_cls_to_wrap": "BertLayer", "version": version}
+    output = torchrun(tmp_path / "two", fails=True, fsdp="full_shard", fsdp_config=settings, optim=optim)
+    assert f"ArgumentError: optim = {optim!r}" in output and fix in output
+
+
 def test_one_process_that_breaks_down_ends_all_with_its_own_error_and_the_run_goes_on_from_there(alone, tmp_path):
     folder = tmp_path / "two"
     output = torchrun(folder, "--fail_at", "4", fails=True)

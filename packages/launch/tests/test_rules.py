@@ -159,7 +159,10 @@ WRONG = [
     ("T003", known(new("fsdp2"), training={"fp16": True})),
     ("T007", known(new("deepspeed-plugin"), training={"optim": "lomo"})),
     ("T007", known(new("fsdp"), training={"optim": "galore_adamw_layerwise"})),
-    ("T008", known(changed("fsdp", fsdp_use_orig_params=False), training={"optim": "galore_adamw"})),
+    ("T008", known(new("fsdp"), training={"optim": "galore_adamw"})),
+    ("T008", known(changed("fsdp", fsdp_use_orig_params=False), training={"optim": "muon"})),
+    ("T008", known(new("fsdp2"), training={"optim": "adafactor"})),
+    ("T008", known(new("deepspeed-plugin"), training={"optim": "muon"})),
     ("T009", known(changed("fsdp", fsdp_use_orig_params=False), training={"weight_decay": 0.1})),
     ("T010", known(changed("fsdp2", fsdp_activation_checkpointing=True), training={"gradient_checkpointing": True})),
     ("T011", known(new("fsdp2"), training={"deepspeed": "ds.json"})),
@@ -196,6 +199,19 @@ def test_no_false_alarm(kind):
     assert [finding.code for finding in check(new(kind)) if finding.stops] == []
     notes = {"fsdp": {"F014", "V002"}}
     assert {finding.code for finding in check(new(kind))} == notes.get(kind, set())
+
+
+@pytest.mark.parametrize(
+    ("config", "optim"),
+    [
+        (new("ddp"), "adafactor"),
+        (new("fsdp2"), "galore_adamw"),
+        (new("fsdp"), "adamw_torch_fused"),
+        (new("deepspeed-plugin", zero_stage=0), "muon"),
+    ],
+)
+def test_an_optimizer_that_sees_its_matrices_is_right(config, optim):
+    assert "T008" not in [finding.code for finding in check(known(config, training={"optim": optim}))]
 
 
 def test_keys_without_prefixes_are_checked_as_what_they_are():

@@ -17,6 +17,7 @@ from ..errors import ArgumentError
 from ..logs import Logger, get_logger
 from .deepspeed_state import DeepSpeedState, put
 from .engine import DistributedEngine
+from .whole_matrices import check_for_deepspeed
 
 logger: Logger = get_logger(__name__)
 
@@ -76,10 +77,10 @@ class DeepSpeedEngine(DistributedEngine):
     ) -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
         self.accelerator.deepspeed_engine_wrapped = None
         optimizer, scheduler = build(model)
-        if isinstance(optimizer, StepsInBackward):
-            raise ArgumentError("optim", type(optimizer).__name__, "DeepSpeed steps by itself: take one that does not")
-        self.groups = [list(group["params"]) for group in optimizer.param_groups]
         config = self._settings(model, steps)
+        if "optimizer" not in config or isinstance(optimizer, StepsInBackward):
+            check_for_deepspeed(optimizer, self.stage)
+        self.groups = [list(group["params"]) for group in optimizer.param_groups]
         parts: list[Any] = [model, DummyOptim(params=plain(optimizer)) if "optimizer" in config else optimizer]
         if "scheduler" in config:
             parts.append(DummyScheduler(parts[1]))

@@ -24,6 +24,7 @@ from ..errors import ArgumentError
 from ..logs import Logger, get_logger
 from .engine import DistributedEngine
 from .fsdp_settings import plugin_settings
+from .whole_matrices import check_for_fsdp
 from .whole_optimizer import WholeOptimizer, whole_state_options
 
 logger: Logger = get_logger(__name__)
@@ -38,11 +39,13 @@ class FsdpEngine(DistributedEngine):
         args: As for `DistributedEngine`; `fsdp` and `fsdp_config` too.
 
     Raises:
-        ArgumentError: A setting is wrong, or there is one process only.
+        ArgumentError: A setting is wrong, the optimizer sees no matrices, or there is one process only.
     """
 
     def __init__(self, args: Any) -> None:
         self.plugin: Any = plugin_of(args)
+        # Named ones are refused before they are built, which would say something about shapes.
+        check_for_fsdp(str(args.optim), self.plugin.fsdp_version)
         super().__init__(args, fsdp_plugin=self.plugin, mixed_precision=precision_of(args))
         self.scaler: torch.amp.GradScaler | None = None
         self.saves_shards: bool = self.plugin.state_dict_type == StateDictType.SHARDED_STATE_DICT
@@ -108,6 +111,7 @@ class FsdpEngine(DistributedEngine):
                 module.reshard()
 
     def prepare_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        check_for_fsdp(optimizer, self.plugin.fsdp_version)
         optimizer = super().prepare_optimizer(optimizer)
         if self.accelerator.scaler is not None:
             return self.accelerator.prepare_optimizer(optimizer)  # type: ignore[no-any-return]  # accelerate is untyped here

@@ -13,6 +13,7 @@ from .deepspeed import json_file
 
 Findings = Iterator[dict[str, Any]]
 IN_BACKWARD = ("lomo", "adalomo")
+NEED_MATRICES = ("galore", "apollo", "muon", "adafactor")
 FILE = "deepspeed_config.deepspeed_config_file"
 
 
@@ -163,18 +164,30 @@ def optimizers_in_backward(config: Config) -> Findings:
         }
 
 
+def _stage(config: Config) -> Any:
+    """DeepSpeed's stage of splitting, by its file or by the config."""
+    if config.get(FILE):
+        return file_values(config).get("zero_optimization.stage", 0)
+    return config.get("deepspeed_config.zero_stage", 2)
+
+
 @rule("T008")
-def parameters_by_name(config: Config) -> Findings:
-    """Optimizers that look at matrices need the original parameters."""
-    optim, section = str(config.context.training.get("optim", "")), config.section("fsdp_config")
-    flat = config.kind == "FSDP" and section.get("fsdp_version", 1) == 1 and not section.get("fsdp_use_orig_params")
-    if flat and optim.startswith(("galore", "apollo", "muon", "adafactor")):
+def matrices_in_pieces(config: Config) -> Findings:
+    """Optimizers that look at matrices need whole ones, also with fsdp_use_orig_params."""
+    optim = str(config.context.training.get("optim", ""))
+    if not optim.startswith(NEED_MATRICES) or _steps_in_backward(optim):
+        return
+    version_1 = config.kind == "FSDP" and config.get("fsdp_config.fsdp_version", 1) == 1
+    replaced = "optimizer.type" in file_values(config)
+    split = config.kind == "DEEPSPEED" and _stage(config) not in (0, "0") and not replaced
+    if split or version_1 or (config.kind == "FSDP" and optim == "adafactor"):
+        version_2 = phrase("set fsdp_version: 2, or use MULTI_GPU")
+        otherwise = phrase("use MULTI_GPU, or an optimizer that looks at each number alone, such as adamw_torch")
         yield {
-            "key": "fsdp_config.fsdp_use_orig_params" if "fsdp_use_orig_params" in section else "fsdp_config",
-            "message": phrase("optim={optim} with fsdp_use_orig_params off", optim=optim),
-            "consequence": phrase("the optimizer sees one flat parameter and no matrix."),
-            "fix": phrase("set fsdp_use_orig_params: true"),
-            "value": True if "fsdp_use_orig_params" in section else ...,
+            "key": "fsdp_config" if version_1 else "distributed_type",
+            "message": phrase("optim={optim} reads each gradient as a matrix", optim=optim),
+            "consequence": phrase("it gets pieces: it fails at its first step, or trains differently without a word."),
+            "fix": version_2 if version_1 and optim != "adafactor" else otherwise,
         }
 
 
