@@ -130,7 +130,7 @@ def test_of_several_the_first_code_is_passed_on(tmp_path):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("config", [alone, lambda: None], ids=["alone", "two"])
 def test_it_can_be_ended(tmp_path, number, code, config):
-    (tmp_path / "own.py").write_text("import time; print('up', flush=True); time.sleep(50)")
+    (tmp_path / "own.py").write_text("import os, time; os.write(1, b'up\\n'); time.sleep(50)")
     command, environment = command_of(tmp_path, "own.py", config=config())
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path,

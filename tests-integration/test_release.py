@@ -64,6 +64,14 @@ def changelog(place, package="launch"):
     return (place / "packages" / package / "CHANGELOG.md").read_text()
 
 
+def test_a_first_release_leaves_no_fragments_to_the_next_one(clone):
+    (clone / "packages/launch/changes/early.fixed.md").write_text("Something.\n")
+    commit(clone)
+    done = tool(clone, "release", "launch", "first")
+    assert done.returncode == 1 and "put early.fixed.md into its section by hand" in done.stderr
+    assert not git(clone, "status", "--porcelain") and not git(clone, "tag")
+
+
 def test_a_first_release_and_the_next_one(clone):
     done = tool(clone, "release", "launch", "first")
     assert done.returncode == 0, done.stderr
@@ -112,8 +120,10 @@ def test_a_change_names_the_packages_that_it_touches_and_those_that_stand_on_the
 def test_a_change_of_a_package_must_be_told(clone):
     (clone / "packages/launch/src/mudarrib/launch/x.py").write_text("\n")
     commit(clone)
-    done = tool(clone, "changed", "HEAD~1", "--fragments")
+    assert tool(clone, "changed", "HEAD~1", "--fragments").returncode == 0, "a first version has no changes"
+    assert tool(clone, "release", "launch", "first").returncode == 0
+    done = tool(clone, "changed", "HEAD~2", "--fragments")
     assert done.returncode == 1 and "packages/launch/changes" in done.stdout
     (clone / "packages/launch/changes/x.fixed.md").write_text("x\n")
     commit(clone)
-    assert tool(clone, "changed", "HEAD~2", "--fragments").returncode == 0
+    assert tool(clone, "changed", "HEAD~3", "--fragments").returncode == 0
