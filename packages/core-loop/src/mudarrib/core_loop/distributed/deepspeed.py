@@ -47,6 +47,9 @@ class DeepSpeedEngine(DistributedEngine):
             raise ArgumentError("deepspeed", args.deepspeed, "pip install deepspeed, or leave it out") from error
         self.scaler: torch.amp.GradScaler | None = None
         self.plugin: Any = self.accelerator.state.deepspeed_plugin
+        if self.stage == 0 and self.precision != "no":
+            fix = "a checkpoint would not hold its float32 weights: set stage 1, which trains alike in less memory"
+            raise ArgumentError("deepspeed", f"stage 0 with {self.precision}", fix)
         self.wrapped: Any = None
         self.inner: torch.nn.Module | None = None
         self.groups: list[list[torch.nn.Parameter]] = []
@@ -90,7 +93,7 @@ class DeepSpeedEngine(DistributedEngine):
         if schedulers:
             scheduler = schedulers[0]
         elif "optimizer" in config:
-            follow(scheduler, optimizer, splitter.optimizer)
+            follow(scheduler, optimizer, inner_of(splitter))
         return wrapped, splitter, scheduler
 
     def _settings(self, model: torch.nn.Module, steps: int) -> dict[str, Any]:
@@ -158,7 +161,8 @@ class DeepSpeedEngine(DistributedEngine):
             return super().load_state(inner, state)
         if self.stage < 3:
             result = super().load_state(inner, state)
-            self.wrapped.optimizer.refresh_fp32_params()
+            if hasattr(self.wrapped.optimizer, "refresh_fp32_params"):
+                self.wrapped.optimizer.refresh_fp32_params()
             return result
         from deepspeed.runtime.zero import GatheredParameters
 
@@ -172,7 +176,16 @@ class DeepSpeedEngine(DistributedEngine):
         return types.SimpleNamespace(missing_keys=missing, unexpected_keys=[])
 
     def optimizer_parts(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        # Stage 0 without half precision leaves the optimizer as it is.
+        if inner_of(optimizer) is optimizer:
+            return super().optimizer_parts(model, optimizer)
         return {"optimizer": DeepSpeedState(optimizer, self.groups)}
+
+
+def inner_of(optimizer: Any) -> torch.optim.Optimizer:
+    """The optimizer that updates, inside what DeepSpeed has wrapped around it, if anything."""
+    inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
+    return inner
 
 
 def as_deepspeed_reads(args: Any, precision: str) -> Any:
