@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mudarrib.optim_extras import GaLoreAdamW, builders
-from mudarrib.optim_extras.galore import subspace
+from mudarrib.optim_extras.galore import optimizer, subspace
 
 RANK = 16
 
@@ -130,3 +130,17 @@ def test_refreshes_are_spread_over_the_steps(layers, gap):
     assert found[0] == layers
     assert max(found[1:]) <= math.ceil(layers / gap)
     assert sum(found[gap : 2 * gap]) == layers
+
+
+def test_long_decompositions_say_how_far_they_are(caplog, monkeypatch):
+    monkeypatch.setattr(optimizer, "QUIET_S", 0.0)
+    weights = [torch.nn.Parameter(torch.randn(64, 48)) for _ in range(3)]
+    trained = GaLoreAdamW([{"params": weights, "rank": 4, "svd": "full", "update_proj_gap": 2}])
+    with caplog.at_level("INFO", "mudarrib.optim_extras"):
+        for _ in range(2):
+            for weight in weights:
+                weight.grad = torch.randn_like(weight)
+            trained.step()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Decomposing gradients: {done} of 3 matrices are done" for done in (1, 2)
+    ]

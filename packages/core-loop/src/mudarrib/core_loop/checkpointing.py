@@ -1,4 +1,4 @@
-"""What goes into a checkpoint and comes back from it. The only file that speaks to ckpt-hub."""
+"""What goes into a checkpoint and comes back from it. Only this file and `pushing` speak to ckpt-hub."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .errors import ArgumentError
 from .logs import Logger, get_logger
 from .plan import Position, TrainingPlan
 from .progress import Progress
+from .pushing import Pushing
 from .schedules import Settings
+from .waiting import shown_if_long
 
 if TYPE_CHECKING:
-    from mudarrib.ckpt_hub import HubPusher
-
     from .run import Run
     from .trainer import Trainer
 
@@ -139,7 +139,7 @@ class Checkpointing:
         self.trainer = trainer
         self.given = store
         self.cache: dict[str, Store] = {}
-        self.pushers: dict[str, HubPusher] = {}
+        self.pushing: Pushing = Pushing(trainer)
         self.gathered: dict[str, Any] | None = None
 
     @property
@@ -164,7 +164,8 @@ class Checkpointing:
         if resume_from is None or resume_from is False:
             return None
         if resume_from is True:
-            newest = self.store.newest(intact=True)
+            with shown_if_long(self.trainer, "Checking what was saved"):
+                newest = self.store.newest(intact=True)
             if newest is None:
                 raise ArgumentError(
                     "resume_from_checkpoint",
@@ -219,14 +220,15 @@ class Checkpointing:
             parts = {}
         progress.note_callbacks()
         files: dict[str, Any] = {**self.trainer.get_checkpoint_files(), STATE_FILE: self._write_state}
-        saved = self.store.save(
-            state.global_step,
-            parts,
-            metric=state.best_metric if best == state.global_step else None,
-            extra_files=files,
-            protect=[state.best_model_checkpoint] if state.best_model_checkpoint else [],
-            then=self.push if args.push_to_hub else None,
-        )
+        with shown_if_long(self.trainer, f"Saving checkpoint-{state.global_step}"):
+            saved = self.store.save(
+                state.global_step,
+                parts,
+                metric=state.best_metric if best == state.global_step else None,
+                extra_files=files,
+                protect=[state.best_model_checkpoint] if state.best_model_checkpoint else [],
+                then=self.pushing.checkpoint if args.push_to_hub else None,
+            )
         self.gathered = None
         logger.info("Saved %s", saved.path)
         return saved.path
@@ -236,7 +238,9 @@ class Checkpointing:
 
     def load_weights(self, checkpoint: Path) -> None:
         """Put a checkpoint's weights into the model; shards wait for the model to be wrapped."""
-        if not (checkpoint / SHARDED).is_dir():
+        if (checkpoint / SHARDED).is_dir():
+            return
+        with shown_if_long(self.trainer, f"Loading {checkpoint.name}"):
             weights.load(self.trainer.model, checkpoint, put=self.trainer.engine.load_state)
 
     def resume(self, run: Run, checkpoint: Path) -> None:
@@ -247,7 +251,8 @@ class Checkpointing:
         if self.trainer.args.ignore_data_skip:
             parts.pop("data", None)
         settings = Settings(run.optimizer, run.scheduler)
-        saved = self.store.load(parts, checkpoint, strict=False)
+        with shown_if_long(self.trainer, f"Loading {checkpoint.name}"):
+            saved = self.store.load(parts, checkpoint, strict=False)
         progress: Progress = parts["progress"]
         if saved is None or "progress" not in saved.parts:
             raise ArgumentError(
@@ -279,7 +284,8 @@ class Checkpointing:
 
     def finish(self, run: Run) -> None:
         """Wait for what is being written, then put the best weights into the model if that is asked for."""
-        self.store.wait()
+        with shown_if_long(self.trainer, "Saving"):
+            self.store.wait()
         best = run.state.best_model_checkpoint
         if self.trainer.args.load_best_model_at_end and best is not None:
             logger.info("Loading the best model, %s (%s).", best, run.state.best_metric)
@@ -287,7 +293,7 @@ class Checkpointing:
             if (Path(best) / SHARDED).is_dir():
                 self.store.load({SHARDED: ShardedState(run.model, run.optimizer)}, best)
         if self.trainer.args.push_to_hub:
-            self.push_final("End of training", blocking=True, card={})
+            self.pushing.final("End of training", blocking=True, card={})
 
     def model_writer(self, is_own: bool) -> Writer:
         """How a checkpoint gets the model: in the background only if `save_model` is not the user's own."""
@@ -311,71 +317,6 @@ class Checkpointing:
         if self.gathered is not None:
             return self.gathered
         return self.trainer.engine.whole_state(self.trainer.model_wrapped)
-
-    @property
-    def pusher(self) -> HubPusher:
-        """Sends to the repository that the arguments name; the hub's client is loaded only here."""
-        from mudarrib.ckpt_hub import HubPusher
-
-        args = self.trainer.args
-        name = args.hub_model_id or args.folder.absolute().name
-        if name not in self.pushers:
-            self.pushers[name] = HubPusher(
-                name,
-                token=args.hub_token,
-                private=args.hub_private_repo,
-                revision=args.hub_revision,
-                strategy=str(args.hub_strategy),
-                root=args.folder,
-            )
-        return self.pushers[name]
-
-    def push(self, saved: Saved) -> None:
-        """Send a checkpoint that is on the disk, where the strategy wants it."""
-        if self.trainer.is_world_process_zero() and self.pusher.pushes_at("save"):
-            self.trainer.callback_handler.fire("on_push_begin")
-            self.pusher.push(saved.path, "save", step=saved.step)
-
-    def push_final(self, message: str | None, blocking: bool, card: dict[str, Any]) -> str:
-        """Save the model with its card and send it; a hub that fails is told of and does no harm."""
-        self.trainer.save_model()
-        if not self.trainer.is_world_process_zero():
-            return ""
-        self.write_card(card)
-        self.trainer.callback_handler.fire("on_push_begin")
-        self.pusher.push(self.trainer.args.folder, "end", step=self.trainer.state.global_step, message=message)
-        if blocking and not self.pusher.wait():
-            logger.warning(
-                "The model has not arrived at the hub: %s. It is in %s.", self.pusher.error, self.trainer.args.folder
-            )
-        return self.pusher.repo_id
-
-    def write_card(self, card: dict[str, Any]) -> None:
-        """Write the model card into the run's folder."""
-        from mudarrib.ckpt_hub import model_card
-
-        args, state = self.trainer.args, self.trainer.state
-        path = args.folder / "README.md"
-        config = getattr(self.trainer.model, "config", None)
-        evaluated: dict[str, Any] = next((entry for entry in reversed(state.log_history) if "eval_loss" in entry), {})
-        names = ("learning_rate", "train_batch_size", "eval_batch_size", "seed", "optim", "lr_scheduler_type")
-        settings = {name: getattr(args, name) for name in (*names, "num_train_epochs", "max_steps", "weight_decay")}
-        text = model_card(
-            str(card.get("model_name") or args.hub_model_id or args.folder.name),
-            metrics={name: value for name, value in evaluated.items() if name not in ("step", "epoch")},
-            hyperparameters=settings,
-            training_log=[entry for entry in state.log_history if "loss" in entry or "eval_loss" in entry],
-            base_model=card.get("finetuned_from") or getattr(config, "_name_or_path", None) or None,
-            datasets=as_list(card.get("dataset")),
-            language=as_list(card.get("language")),
-            license_name=card.get("license"),
-            tags=as_list(card.get("tags")),
-        )
-        path.write_text(text, encoding="utf-8")
-
-
-def as_list(value: Any) -> list[str]:
-    return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
 def place_by_steps(position: Position, plan: TrainingPlan, steps: int) -> None:

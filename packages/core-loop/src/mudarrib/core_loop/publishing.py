@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import weights
 from .callbacks.progress import table_line
+from .waiting import shown_if_long
 
 if TYPE_CHECKING:
     import torch
@@ -41,8 +42,9 @@ class Publishing:
         folder = self.args.folder if output_dir is None else Path(output_dir)
         state = self.checkpointing.whole_state()
         if self.args.should_save:
-            weights.save(self.engine.unwrap(self.model), folder, state)
-            self.save_companions(folder)
+            with shown_if_long(self, f"Saving {folder.name}"):
+                weights.save(self.engine.unwrap(self.model), folder, state)
+                self.save_companions(folder)
 
     def save_companions(self, folder: Path) -> None:
         """Write what belongs to the model: its processing class, and the arguments it was trained with."""
@@ -83,12 +85,12 @@ class Publishing:
         Returns:
             The repository's name.
         """
-        return self.checkpointing.push_final(commit_message, blocking, card)
+        return self.checkpointing.pushing.final(commit_message, blocking, card)
 
     def create_model_card(self, **card: Any) -> None:
         """Write `README.md` for the model into `output_dir`: what it is, how it was trained, how well it does."""
         if self.is_world_process_zero():
-            self.checkpointing.write_card(card)
+            self.checkpointing.pushing.write_card(card)
 
     def hyperparameter_search(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,27 @@ from ..exact_state import PerParameter
 from . import projector
 
 logger: logging.Logger = logging.getLogger(__name__)
+QUIET_S = 2.0
 LOW_RANK: dict[str, object] = {"update_proj_gap": 200, "scale": 0.25, "proj_type": "std", "svd": "warm"}
+
+
+class Decomposing:
+    """Says how far the decompositions of one step are, while they take longer than two seconds."""
+
+    def __init__(self) -> None:
+        self.step: int = -1
+        self.done: int = 0
+        self.told_at: float = 0.0
+
+    def next(self, step: int, total: int) -> None:
+        """Another of at most `total` matrices is decomposed at this step."""
+        now = time.monotonic()
+        if step != self.step:
+            self.step, self.done, self.told_at = step, 0, now
+        elif now - self.told_at > QUIET_S:
+            self.told_at = now
+            logger.info("Decomposing gradients: %d of %d matrices are done", self.done, total)
+        self.done += 1
 
 
 class LowRankOptimizer(PerParameter):
@@ -30,6 +51,7 @@ class LowRankOptimizer(PerParameter):
     def _prepare(self) -> None:
         super()._prepare()
         self._places: dict[torch.Tensor, int] = {}
+        self._decomposing: Decomposing = Decomposing()
 
     def _take(self, group: dict[str, Any]) -> None:
         super()._take(group)
@@ -97,6 +119,7 @@ class LowRankOptimizer(PerParameter):
             state["step"] = 0
         is_first, is_due = state["step"] == 0, projector.is_due(state, group)
         if is_first or (is_due and group["svd"] == "full"):
+            self._decomposing.next(state["step"], len(self._places))
             projector.begin(gradient, state, group)
         low = projector.project(gradient, state)
         self.apply(parameter, self.direction(state, low, group), state, group, group["scale"])
