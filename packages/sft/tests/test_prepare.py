@@ -307,3 +307,21 @@ def test_a_tokenizer_that_was_used_with_padding_serves(tokenizer):
     made(["a film", "a"], padding=True, truncation=True, max_length=1)
     rows = preparation(made)(Dataset.from_dict({"text": ["a film was", "good"]}), "train", False)
     assert [words(made, row) for row in rows] == ["a film was [EOS]", "good [EOS]"]
+
+
+@pytest.fixture
+def bars():
+    datasets.enable_progress_bars()
+    yield
+    datasets.disable_progress_bars()
+
+
+def test_bars_are_for_people(tokenizer, capfd, monkeypatch, bars):
+    rows = Dataset.from_dict({"text": ["good film"] * 50})
+    prepare = preparation(tokenizer(), max_length=8)
+    prepare(rows, "train", packing=True)
+    assert capfd.readouterr().err == "", "a pipe"
+    assert datasets.is_progress_bar_enabled(), "as it was"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    preparation(tokenizer(), max_length=9)(rows, "train", packing=True)
+    assert "Tokenizing train data set: 100%" in capfd.readouterr().err

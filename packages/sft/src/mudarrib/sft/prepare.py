@@ -14,6 +14,7 @@ from datasets import Dataset, IterableDataset
 
 from mudarrib.core_loop import ArgumentError
 
+from .bars import bars_for_people
 from .formats import Columns, Format, FormattingFunc, detect, formatted
 from .packed import PackedDataset, pack_batch
 from .packing import Strategy
@@ -55,6 +56,10 @@ class Preparation:
         Raises:
             ArgumentError: the format is unknown, the options don't suit it, or no row is left to learn from.
         """
+        with bars_for_people():
+            return self._prepared(dataset, name, packing)
+
+    def _prepared(self, dataset: Data, name: str, packing: bool) -> Data | PackedDataset:
         dataset = with_formatting(dataset, self.formatting_func, self.recipe.text_field)
         recipe = self.recipe_for(telling_row(dataset, name, self.recipe), cut=not packing or self.strategy == "bfd")
         if self.shuffle_seed is not None:
