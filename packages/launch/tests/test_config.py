@@ -69,6 +69,10 @@ def test_other_values_go_where_they_belong():
     assert config.get("fsdp_config.fsdp_transformer_layer_cls_to_wrap") == "LlamaDecoderLayer"
     with pytest.raises(ConfigError, match="no such key"):
         new("ddp", fsdp_version=2)
+    with pytest.raises(ConfigError, match="no such key"):
+        new("deepspeed-plugin", fsdp_version=2)
+    with pytest.raises(ConfigError, match="no such key"):
+        new("fsdp2", fsdp_offload_parms=True)
     with pytest.raises(ConfigError, match="deepspeed-plugin"):
         new("deep")
 

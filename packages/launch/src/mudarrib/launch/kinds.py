@@ -6,6 +6,7 @@ from typing import Any
 
 from .config import Config
 from .errors import ConfigError
+from .keys import SECTIONS
 from .phrases import phrase
 
 BASE: dict[str, Any] = {
@@ -74,9 +75,7 @@ def new(kind: str, /, **changes: Any) -> Config:
     for name, value in changes.items():
         if value is None:
             continue
-        if section is not None and (
-            name in values[section] or name.startswith(("fsdp_", "zero", "offload", "gradient"))
-        ):
+        if section is not None and name in SECTIONS[section]:
             values[section] = {**values[section], name: value}
         elif name in values or name in ("gpu_ids", "main_process_ip", "main_process_port"):
             values[name] = value
